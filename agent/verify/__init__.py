@@ -1,13 +1,19 @@
 """Runs a project's tests before and after a patch, and reaches a verdict on the patch.
 
 `SandboxValidator` is the pipeline's validator; `NullValidator` only checks the syntax. Read
-`validator`, then `patch_validation` (the steps for one patch), `plan` (what runs on which trees),
-`runs` and `executor`. `choosing` selects test files, `runners` knows how projects run tests,
-`reports` reads what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
+`validator`, then `patch_validation` (the steps for one patch), `plan` (its runs and trees) and
+`executor`. `choosing` selects test files, `runners` knows how projects run tests, `reports` reads
+what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
 """
 
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import ProjectSetup, SuiteJob, Task, ValidationOptions
+from agent.verify.choosing import TestHints, find_test_hints
+from agent.verify.executor import (
+    ProjectSetup,
+    SuiteExecutor,
+    SuiteJob,
+    Task,
+    ValidationOptions,
+)
 from agent.verify.judging.compare import (
     IdList,
     collection_error,
@@ -28,12 +34,11 @@ from agent.verify.judging.wording import (
     number,
 )
 from agent.verify.path_rules import free_path, is_test_file, is_test_side, unsafe
-from agent.verify.plan import group_changes, import_roots
+from agent.verify.plan import import_roots
 from agent.verify.reports import nothing_run
-from agent.verify.runners.base import COMMAND, PYTHON, Suite
-from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import RUNNERS, STANDS_IN, runner_of
-from agent.verify.test_hints import TestHints, find_test_hints
+from agent.verify.runners import RUNNERS, STANDS_IN, runner_of
+from agent.verify.runners.base import COMMAND, PYTHON, Suite, Tools
+from agent.verify.steering import group_changes
 from agent.verify.tools import candidates
 from agent.verify.trees import known_secrets
 from agent.verify.validator import NullValidator, SandboxValidator

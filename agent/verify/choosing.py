@@ -7,17 +7,19 @@ one strong relation beats any number of weak ones, and rare words weigh more tha
 best files are taken in order, as many as the number of files and the time allow.
 
 `select_tests` is pure: the same input, the same choice. `TestChooser` adds the repository's
-history; where that cannot be read, the choice is made without it.
+history; where that cannot be read, the choice is made without it. `find_test_hints` shows the model
+what the project's tests look like.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -30,17 +32,19 @@ from agent.repository import (
     language_of,
     open_repository,
 )
-from agent.retrieval.index import ModuleTable, imports
-from agent.types import FileChange, SelectedTest, TestRun
-from agent.types.protocols import Snapshot
-from agent.verify.path_rules import is_test_file, module_name
+from agent.retrieval.index import ModuleTable, TreeSitterChunker, imports
+from agent.shared.secrets import mask_secrets
+from agent.types import FileChange, Problem, Ranking, SelectedTest, TestRun
+from agent.types.protocols import Snapshot, TokenCounter
+from agent.verify.path_rules import is_test_by_ending, is_test_file, module_name
+from agent.verify.runners import runner_of
 from agent.verify.runners.base import Suite
-from agent.verify.runners.registry import runner_of
 from sandbox import Ended
 
 # ----------------------------------------------------------------------------- test files
 
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
+_DUNDER = re.compile(r"__\w+__")
 
 # Lines that may import something, in any of the languages that are read, with the line end before
 # them: a search for `\n` skips over the lines, where `^` is tried at every character.
@@ -81,46 +85,28 @@ class TestFiles:
 
     @cached_property
     def files(self) -> tuple[TestFile, ...]:
-        """The test files, sorted by path."""
-        return tuple(self._read(path) for path in self.paths)
-
-    @cached_property
-    def paths(self) -> tuple[str, ...]:
-        """The sorted paths of all test files of the scope that are not vendored."""
+        """The test files of the scope that are not vendored, sorted by path."""
         mine = (path for path in self._snapshot.files if is_below(self._snapshot.scope, path))
         tests = (path for path in mine if is_test_file(path) and not is_vendored_path(path))
-        return tuple(sorted(filter(self._accepts, tests)))
-
-    @cached_property
-    def by_path(self) -> Mapping[str, TestFile]:
-        """The test files by path."""
-        return {test.path: test for test in self.files}
+        return tuple(map(self._read, sorted(filter(self._accepts, tests))))
 
     def _read(self, path: str) -> TestFile:
-        text = self._snapshot.text(path)
-        words = frozenset(_WORD.findall(text))
-        tests = len(_TEST.findall(f"\n{text}"))
-        return TestFile(path, words, self._imports(path), tests, _tested(words))
-
-    def _imports(self, path: str) -> frozenset[str]:
         text = f"\n{self._snapshot.text(path)}"
+        words = frozenset(_WORD.findall(text))
         starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
         lines = imports(text, starts, self._snapshot.files[path].language)
-        importer = self._numbers[path]
-        numbers = (number for line in lines for number in self._modules.find(line, importer))
-        return frozenset(self._paths[number] for number in numbers)
-
-    @cached_property
-    def _paths(self) -> list[str]:
-        return list(self._snapshot.files)
+        paths = list(self._snapshot.files)
+        numbers = (n for line in lines for n in self._modules.find(line, self._numbers[path]))
+        imported = frozenset(paths[number] for number in numbers)
+        return TestFile(path, words, imported, len(_TEST.findall(text)), _tested(words))
 
     @cached_property
     def _numbers(self) -> Mapping[str, int]:
-        return {path: number for number, path in enumerate(self._paths)}
+        return {path: number for number, path in enumerate(self._snapshot.files)}
 
     @cached_property
     def _modules(self) -> ModuleTable:
-        return ModuleTable(self._paths)
+        return ModuleTable(list(self._snapshot.files))
 
 
 def _tested(words: frozenset[str]) -> frozenset[str]:
@@ -133,90 +119,21 @@ def _tested(words: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-# ------------------------------------------------------------------------ changed symbols
-
-_SCRIPT = re.compile(
-    r"""
-    (?P<indent>[ \t]*) (?: (?:export|default|async|static|abstract|public|private|protected|get|set)
-    [ \t]+ )*
-    (?: (?:function\*?|class|interface|enum) [ \t]+ (?P<a>[A-Za-z_$][\w$]*)
-      | (?:const|let|var) [ \t]+ (?P<b>[A-Za-z_$][\w$]*) [ \t]* (?: : [^=\n]{0,200} )? =
-      | (?!(?:if|for|while|switch|catch|return|function)\b) (?P<c>[A-Za-z_$][\w$]*) [ \t]*
-        \( [^;\n]* \{ [ \t]* $ )
-    """,
-    re.VERBOSE,
-)
-
-# Group `indent`, then the name in one of the groups a, b, c.
-_DEFINITIONS: Mapping[str, re.Pattern[str]] = MappingProxyType(
-    {
-        "python": re.compile(
-            r"(?P<indent>[ \t]*)(?:async[ \t]+)?(?:def|class)[ \t]+(?P<a>[A-Za-z_]\w*)"
-        ),
-        "javascript": _SCRIPT,
-        "typescript": _SCRIPT,
-        "tsx": _SCRIPT,
-        "go": re.compile(
-            r"(?P<indent>[ \t]*)(?:func[ \t]+(?:\([^)\n]*\)[ \t]*)?(?P<a>\w+)|type[ \t]+(?P<b>\w+))"
-        ),
-        "rust": re.compile(
-            r"(?P<indent>[ \t]*)(?:pub(?:\([^)\n]*\))?[ \t]+)?(?:(?:async|unsafe|const)[ \t]+)*"
-            r"(?:(?:fn|struct|enum|trait|mod)[ \t]+(?P<a>\w+)"
-            r"|impl(?:<[^>\n]*>)?[ \t]+(?:[\w:<>, ]+[ \t]for[ \t]+)?(?P<b>\w+))"
-        ),
-        "java": re.compile(
-            r"(?P<indent>[ \t]*)(?:(?:public|protected|private|static|final|abstract|synchronized"
-            r"|default|sealed)[ \t]+)*(?:(?:class|interface|enum|record)[ \t]+(?P<a>\w+)"
-            r"|(?!(?:return|new|else|throw)\b)[\w<>\[\].,?]+[ \t]+(?P<b>\w+)[ \t]*\([^;\n]*$)"
-        ),
-    }
-)
-
-# Deeper than any code's own nesting: a blank line belongs to whatever is above it.
-_ANY_INDENT = 1000
-
-# A line of code; what is longer is data, and patterns would take their time.
-_MOST_CHARS = 400
-
-
 def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
     """Return the functions and classes with changed lines, without `__dunder__` names."""
-    names: set[str] = set()
+    chunker, names = TreeSitterChunker(), set[str]()
     for change in changes:
-        definition = _DEFINITIONS.get(language_of(change.path))
-        if definition is not None and change.before != change.after:
-            names.update(_changed(_lines(change.before), _lines(change.after), definition))
-    return frozenset(name for name in names if not (name.startswith("__") and name.endswith("__")))
-
-
-def _lines(data: bytes | None) -> list[str]:
-    return (data or b"").decode("utf-8", "replace").splitlines()
-
-
-def _changed(before: Sequence[str], after: Sequence[str], definition: re.Pattern[str]) -> set[str]:
-    names: set[str] = set()
-    matcher = difflib.SequenceMatcher(None, before, after)
-    for tag, start, end, new_start, new_end in matcher.get_opcodes():
-        if tag != "equal":
-            names.update(*(_enclosing(before, row, definition) for row in range(start, end)))
-            names.update(*(_enclosing(after, row, definition) for row in range(new_start, new_end)))
-    return names
-
-
-def _enclosing(lines: Sequence[str], row: int, definition: re.Pattern[str]) -> list[str]:
-    """Return the definitions around a line, innermost first; its own line belongs to it."""
-    names: list[str] = []
-    text = lines[row]
-    indent = len(text) - len(text.lstrip()) if text.strip() else _ANY_INDENT
-    for above in range(row, -1, -1):
-        found = definition.match(lines[above][:_MOST_CHARS])
-        if found and (len(found["indent"]) < indent or above == row):
-            groups = found.groupdict()
-            names.append(groups["a"] or groups.get("b") or groups.get("c") or "")
-            indent = len(found["indent"])
-        if indent == 0:
-            break
-    return names
+        texts = [(data or b"").decode("utf-8", "replace") for data in (change.before, change.after)]
+        before, after = (text.split("\n") for text in texts)
+        matcher = difflib.SequenceMatcher(None, before, after)
+        differing = [codes[1:] for codes in matcher.get_opcodes() if codes[0] != "equal"]
+        old = {row for start, end, _, _ in differing for row in range(start, end)}
+        new = {row for _, _, start, end in differing for row in range(start, end)}
+        for text, rows in zip(texts, (old, new), strict=True):
+            for piece in chunker.pieces(text, language_of(change.path)) if rows else ():
+                if not rows.isdisjoint(range(piece.start - 1, piece.end)):
+                    names.update(piece.symbol.split("."))
+    return frozenset(name for name in names if name and not _DUNDER.fullmatch(name))
 
 
 # ------------------------------------------------------------------------------ selection
@@ -293,7 +210,7 @@ def select_tests(
     words = frozenset(_CODE_WORD.findall(_ADDRESS.sub(" ", problem_text))) - symbols
     rarity = _rarity(tests.files, symbols | words)
     edited = {change.path for change in changes}
-    scored = []
+    scored: list[tuple[float, str, list[Relation]]] = []
     for test in tests.files:
         relations = [
             *_named(test, edited, problem_text),
@@ -303,25 +220,15 @@ def select_tests(
             *_by_words(test, symbols, rarity, _SYMBOL, _SYMBOLS_MOST, "mentions"),
             *_by_words(test, words, rarity, _ISSUE_WORD, _ISSUE_WORDS_MOST, "issue's"),
         ]
-        scored.append(
-            (-round(sum(relation[0] for relation in relations), 6), test.path, _reason(relations))
-        )
-    chosen = _best(sorted(scored), limit)
-    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
-
-
-def _best(scored: Sequence[tuple[float, str, str]], limit: int) -> list[SelectedTest]:
-    tied = [entry for entry in scored if entry[0] < 0]
-    worth = sum(-entry[0] >= _WORTH_RUNNING for entry in tied)
-    return [
-        SelectedTest(path, reason) for _, path, reason in tied[: min(limit, max(worth, _AT_LEAST))]
+        score = round(sum(weight for weight, _ in relations), 6)
+        if score > 0:
+            scored.append((-score, test.path, sorted(relations, key=lambda r: (-r[0], r[1]))))
+    worth = sum(-score >= _WORTH_RUNNING for score, _, _ in scored)
+    chosen = [
+        SelectedTest(path, "; ".join(note for _, note in relations[:3]))
+        for _, path, relations in sorted(scored)[: min(limit, max(worth, _AT_LEAST))]
     ]
-
-
-def _reason(relations: Iterable[Relation]) -> str:
-    return "; ".join(
-        note for _, note in sorted(relations, key=lambda relation: (-relation[0], relation[1]))[:3]
-    )
+    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
 
 
 def _rarity(tests: Sequence[TestFile], wanted: frozenset[str]) -> Mapping[str, float]:
@@ -384,11 +291,9 @@ class _Target:
 
 
 def _target_of(path: str) -> _Target:
-    """Return the target of an edited file."""
     module = module_name(path)
-    parts = module.split(".")
-    package = parts[-2] if len(parts) > 1 else ""
-    return _Target(path, module, parts[-1], package, PurePosixPath(path).parts[:-1])
+    package, _, stem = module.rpartition(".")
+    return _Target(path, module, stem, package.rpartition(".")[2], PurePosixPath(path).parts[:-1])
 
 
 def _by_name(test: TestFile, target: _Target) -> Relation | None:
@@ -442,10 +347,10 @@ def _affordable(
     chosen: Sequence[SelectedTest], tests: TestFiles, seconds: float
 ) -> tuple[SelectedTest, ...]:
     """Return the first file and all further ones that fit into the time that is left."""
-    left = seconds * _SHARE
+    left, counts = seconds * _SHARE, {test.path: test.tests for test in tests.files}
     affordable: list[SelectedTest] = []
     for one in chosen:
-        estimate = _A_FILE + _A_TEST * max(tests.by_path[one.path].tests, _LEAST_TESTS)
+        estimate = _A_FILE + _A_TEST * max(counts[one.path], _LEAST_TESTS)
         if estimate <= left or not affordable:
             affordable.append(one)
             left -= estimate
@@ -529,29 +434,178 @@ def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[s
     """
     try:
         with open_repository(root, seconds=_SECONDS) as git:
-            commits = git.ancestors(commit, _COMMITS)
-            listing = git.changes(commits, "--name-only", "--no-renames", "-z", "--format=%x01")
+            listing = git.changes(
+                git.ancestors(commit, _COMMITS),
+                "--name-only",
+                "--no-renames",
+                "-z",
+                "--format=%x01",
+            )
     except RepositoryError:
         return {}
-    return _scores(_commits(listing), frozenset(paths))
+    commits, best = _commits(listing), dict[str, float]()
+    for seed in paths:
+        holding = [files for files in commits if seed in files]
+        both = Counter(path for files in holding for path in files if path not in paths)
+        for path, count in both.items():
+            best[path] = max(best.get(path, 0.0), count / (len(holding) + _PRIOR))
+    return dict(sorted(best.items()))
 
 
 def _commits(listing: bytes) -> list[list[str]]:
     """Return the paths of each commit that is small enough."""
-    found = []
+    commits = []
     for record in listing.split(b"\x01")[1:]:
         names = [name.strip(b"\n") for name in record.split(b"\0")]
         paths = [name.decode("utf-8", "surrogateescape") for name in names if name]
         if 1 < len(paths) <= _MOST_FILES:
-            found.append(paths)
-    return found
+            commits.append(paths)
+    return commits
 
 
-def _scores(commits: Sequence[Sequence[str]], seeds: frozenset[str]) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for seed in sorted(seeds):
-        holding = [paths for paths in commits if seed in paths]
-        both = Counter(path for paths in holding for path in paths if path not in seeds)
-        for path, count in both.items():
-            best[path] = max(best.get(path, 0.0), count / (len(holding) + _PRIOR))
-    return dict(sorted(best.items()))
+# ---------------------------------------------------------------- tests shown to the model
+
+# Files that the fix is most likely in; their tests are named.
+_LIKELY_FILES = 3
+_NAMED_TESTS = 6
+_OF_THE_LIKELIEST = 3
+
+# Enough for a test, or for the imports, helpers and first test of a file.
+_EXCERPT_LINES = 40
+_EXCERPT_TOKENS = 350
+
+# Definitions whose use in a test makes it the excerpt. Shorter names are words of other code too.
+_LIKELY_NAMES = 5
+_SHORTEST_NAME = 4
+# Lines of the problem, and texts in quotes or backticks in it, that a test may assert.
+_QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|'([^'\n]+)'")
+_QUOTE_LENGTHS = range(10, 200)
+_MOST_QUOTES = 200
+_TEST_FUNCTION = re.compile(r"(\s*)(?:async\s+)?def\s+test\w*\s*\(")
+
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class TestHints:
+    """Test files near the problem, and an excerpt of one of them ("" where there is none).
+
+    The excerpt has a test that uses the likeliest code or has text that the problem quotes, else
+    the first lines of the nearest file. `place` is its path and what part of the file it is.
+    """
+
+    __test__ = False  # not a test class
+
+    paths: tuple[str, ...] = ()
+    total: int = 0
+    excerpt: str = ""
+    language: str = ""
+    place: str = ""
+
+
+def find_test_hints(
+    problem: Problem, ranking: Ranking, snapshot: Snapshot, counter: TokenCounter
+) -> TestHints:
+    """Return the test files for the best ranked files, and the head of the nearest one."""
+    likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
+    contents = ((path, snapshot.read(path)) for path in likely)
+    changes = [FileChange(path, content, content) for path, content in contents]
+    files = TestFiles(snapshot)
+    # The tests of the very likeliest file first: the tests of three files compete for one place.
+    chosen = (
+        *select_tests(snapshot, changes[:1], problem.text, _OF_THE_LIKELIEST, files=files),
+        *select_tests(snapshot, changes, problem.text, _NAMED_TESTS, files=files),
+    )
+    named = (test.path for test in chosen if not is_test_by_ending(test.path))
+    paths = tuple(dict.fromkeys(named))[:_NAMED_TESTS]
+    total = sum(map(is_test_file, snapshot.files))
+    if not paths:
+        return TestHints(total=total)
+    return _with_excerpt(TestHints(paths, total), problem, ranking, snapshot, counter)
+
+
+def _with_excerpt(
+    hints: TestHints,
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    counter: TokenCounter,
+) -> TestHints:
+    quotes = _quotes(problem.text)
+    names = {**quotes, **_likely_names(ranking)}
+    texts = {path: _masked(snapshot.text(path)).split("\n") for path in hints.paths}
+    found = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
+    # The first of equal worth: the tests of the likeliest file come first.
+    best = max(found, key=lambda test: test[0], default=None)
+    path = best[-1] if best else hints.paths[0]
+    lines, language = texts[path], snapshot.files[path].language
+    if best is None:
+        head = _fitting(lines[:_EXCERPT_LINES], counter)
+        return replace(hints, excerpt=head, language=language, place=f"{path} begins")
+    _, first, last, _ = best
+    shown = _fitting(lines[first : min(last, first + _EXCERPT_LINES)], counter)
+    place = f"{path}:L{first + 1}-{first + shown.count(chr(10)) + 1}"
+    if any(quote in shown for quote in quotes):
+        place += ", with text that the issue quotes"
+    return replace(hints, excerpt=shown, language=language, place=place)
+
+
+def _quotes(text: str) -> dict[str, float]:
+    found = [*("".join(groups) for groups in _QUOTED.findall(text)), *text.split("\n")]
+    stripped = (quote.strip().removeprefix(">>>").strip() for quote in found)
+    quotes = dict.fromkeys(quote for quote in stripped if len(quote) in _QUOTE_LENGTHS)
+    return dict.fromkeys(itertools.islice(quotes, _MOST_QUOTES), 1.0)
+
+
+def _likely_names(ranking: Ranking) -> dict[str, float]:
+    """Return the names of the likeliest definitions with their weights; of `__x__`, its class."""
+    names: dict[str, float] = {}
+    symbols = (scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol)
+    for rank, symbol in enumerate(itertools.islice(symbols, _LIKELY_NAMES)):
+        owner, _, name = symbol.rpartition(".")
+        if name.startswith("__"):
+            name = owner.rpartition(".")[2]
+        if len(name) >= _SHORTEST_NAME:
+            names.setdefault(name, 1 / (rank + 1))
+    return names
+
+
+def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[float, int, int]]:
+    """Yield the worth and the lines, from 0 and without the end, of the tests that use the names.
+
+    The weights of the names that a test uses are added up.
+    """
+    any_name = "|".join(map(re.escape, names))
+    wanted = re.compile(rf"(?<!\w)(?:{any_name})(?!\w)") if names else None
+    for first, line in enumerate(lines):
+        begin = _TEST_FUNCTION.match(line)
+        if begin is None or wanted is None:
+            continue
+        last = _end_of_block(lines, first, len(begin[1]))
+        used = set(wanted.findall("\n".join(lines[first + 1 : last])))
+        if used:
+            yield sum(names[name] for name in sorted(used)), first, last
+
+
+def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
+    """Return the index after the last line of a block that begins at this indentation."""
+    end = first + 1
+    for number in range(first + 1, len(lines)):
+        line = lines[number]
+        if not line.strip():
+            continue
+        if len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith(")"):
+            break
+        end = number + 1
+    return end
+
+
+def _masked(text: str) -> str:
+    return _BACKTICKS.sub("``", mask_secrets(text).text)
+
+
+def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:
+    """Return whole lines from the first on, at most _EXCERPT_TOKENS tokens."""
+    while lines and counter.count("\n".join(lines)) > _EXCERPT_TOKENS:
+        lines = lines[: len(lines) * 3 // 4]
+    return "\n".join(lines).rstrip()

@@ -8,32 +8,27 @@ independent runs happen at the same time.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from agent.errors import ConfigurationError
-from agent.types import FileChange, SyntaxProblem, TestRun
+from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify import report_lines
-from agent.verify.cache import (
-    ResultCache,
-    files_digest,
-    installed_packages,
-    is_named_by,
-    key_of,
-)
-from agent.verify.jobs import SuiteJob, Task, ValidationOptions
-from agent.verify.judging.execution import Replayed, ReplaySide, read_replayed
-from agent.verify.reports import counts
+from agent.verify.cache import ResultCache, digest_of, installed_packages, is_named_by, key_of
+from agent.verify.choosing import DEFAULT_LIMIT
+from agent.verify.judging.execution import ChangedCode, Replayed, ReplaySide, read_replayed
+from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verified
+from agent.verify.runners import detect, fitting, runner_of
 from agent.verify.runners.base import (
     COMMAND,
     INSIDE,
@@ -41,15 +36,14 @@ from agent.verify.runners.base import (
     ORDER_FILE,
     RunContext,
     Suite,
+    Tools,
     following_order,
     replay_command,
     split_command,
     syntax_command,
     with_variables,
 )
-from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import detect, fitting, runner_of
-from agent.verify.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
+from agent.verify.tools import PROBE_SECONDS, ToolFinder, last_json, limits_of
 from agent.verify.trees import IN_PLACE, PrivateTrees, known_secrets
 from sandbox import (
     ChangedFiles,
@@ -57,6 +51,7 @@ from sandbox import (
     Ended,
     RunResult,
     Sandbox,
+    Workspace,
     find_changed,
     stamp_files,
 )
@@ -87,6 +82,102 @@ _SETUP_LINES = 10
 _SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectSetup:
+    """How an environment, and not the project's files, says to run a project's tests.
+
+    `suite` None means as the project's files say. `environment` is added to that of any suite and
+    takes precedence. `paths` are folders of the tree for the import path. `files` (path -> bytes),
+    such as products of an installation or build, are written over the base before every run.
+    """
+
+    suite: Suite | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def applied_to(self, suite: Suite) -> Suite:
+        """Return the suite with the environment set."""
+        return replace(suite, environment={**suite.environment, **self.environment})
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationOptions:
+    """The user's choices. `timeout` is in seconds for one run; `virtual_env` is VIRTUAL_ENV.
+
+    If `known` tests are given, they alone decide the verdict. Files that match a pattern of `allow`
+    may steer the tests that judge a patch. `setup_cmd` prepares the base once, with the network if
+    `setup_network` says so; what it leaves is in the trees of all runs. `cache` is the folder for
+    runs of the base; None disables the cache on disk. `search_path` is PATH; None means PATH of
+    this process.
+    """
+
+    python: Path | None = None
+    test_cmd: str | None = None
+    setup_cmd: str | None = None
+    setup_network: bool = False
+    timeout: float = 300.0
+    max_test_files: int = DEFAULT_LIMIT
+    virtual_env: str | None = None
+    search_path: str | None = None
+    known: KnownTests | None = None
+    allow: tuple[str, ...] = ()
+    cache: Path | None = None
+    setup: ProjectSetup = field(default_factory=ProjectSetup)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteJob:
+    """What to run: `targets` of a suite; no targets mean the whole suite.
+
+    `import_roots` are folders of the tree that go on the import path. `label` is for progress.
+    """
+
+    suite: Suite
+    targets: tuple[str, ...] = ()
+    import_roots: tuple[str, ...] = (".",)
+    label: str = "tests"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOrder:
+    """A request for a run under other conditions that records what its tests execute.
+
+    The tree is at another path, hashing and random numbers differ, tests run in the opposite order,
+    and `sys.argv` is empty. `code` is what is looked for and `tests` are the ids that decide. Only
+    runners that sign their report follow it.
+    """
+
+    code: ChangedCode
+    tests: tuple[str, ...]
+
+    def as_json(self) -> bytes:
+        """Return it in the form of `inside/patchshot_trace.py`."""
+        order = {
+            "lines": self.code.by_path,
+            "names": sorted(self.code.names),
+            "files": sorted(self.code.files),
+            "tests": list(self.tests),
+            "reverse": True,
+            "seed": 1,
+        }
+        return json.dumps(order).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job on the base with `changes` written over it; `where` names that tree for progress.
+
+    `again` runs it even if the result is cached. `order` asks for other conditions.
+    """
+
+    job: SuiteJob
+    changes: tuple[FileChange, ...]
+    where: str
+    again: bool = False
+    order: TraceOrder | None = None
+
+
 class SuiteExecutor:
     """Runs tasks. It takes one call at a time. Close it to remove the private copies."""
 
@@ -102,29 +193,38 @@ class SuiteExecutor:
         self._options = options
         self._reporter = reporter
         self._trees = PrivateTrees(snapshot, sandbox, options.setup.files)
-        self._known = known_secrets(snapshot)
+        self._secrets = known_secrets(snapshot)
         self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
         self._is_set_up = options.setup_cmd is None
         self._built: set[str] = set()  # suites whose tests were built on the base
         self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
         self._installed: tuple[str, ...] = ()  # the modules in them
-        choices = ToolChoices(options.python, options.virtual_env, options.search_path)
         # A run without isolation is not cached, and neither is one in an image or after a setup
         # command, whose content has no name here.
         cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
-        self._cache = ResultCache(options.cache) if options.cache and cacheable else None
-        self._finder = ToolFinder(snapshot, sandbox, choices, self._cache)
+        self._cache = ResultCache(options.cache if cacheable else None, reporter)
+        self._finder = ToolFinder(
+            snapshot,
+            sandbox,
+            self._cache,
+            python=options.python,
+            virtual_env=options.virtual_env,
+            search_path=options.search_path,
+        )
 
     def close(self) -> None:
         """Remove the private copies. Safe to call twice."""
         self._trees.close()
+        self._cache.close()
 
     def prepare(self, cancel: threading.Event) -> None:
         """Check out the base and find the interpreter. Raises as `suite`."""
         self.set_up(cancel)
         self._trees.base()
         self._build(self.suite((), cancel)[0], cancel)
+
+    # ---------------------------------------------------------------- what is run on the base once
 
     def set_up(self, cancel: threading.Event) -> None:
         """Run the user's setup command on the base, once; what it leaves becomes the base.
@@ -137,20 +237,16 @@ class SuiteExecutor:
             return
         argv = split_command(given, "--setup-cmd")
         suite = Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or ".")
-        self._reporter(StageStarted("setup", given))
         tree = self._trees.with_changes(())
         try:
             root = self._trees.root_inside(tree)
             command = self._command(SuiteJob(suite), root, cancel)
             pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-            command = replace(with_variables(command, pip), report=False)
-            command = replace(command, network=self._options.setup_network)
-            result = self._sandbox.run(command, tree, cancel=cancel)
-            self._check_setup(given, result)
+            command = replace(with_variables(command, pip), network=self._options.setup_network)
+            self._check_setup(given, self._prepare_base(command, tree, given, cancel))
         except BaseException:
             tree.close()
             raise
-        self._reporter(StageFinished("setup", result.seconds, given))
         self._trees.replace_base(tree)
         self._packages, self._installed = _installed_in(tree.path)
         self._is_set_up = True
@@ -161,41 +257,45 @@ class SuiteExecutor:
         No patch is there yet, and each run gets a copy of its own, so that no run can change what
         another one takes from the cache. What was built within the limit is kept.
         """
-        runner, key = runner_of(suite), _suite_key(suite)
-        if key in self._built or self._tools(suite, cancel).toolchain.missing:
+        building, key = runner_of(suite).building, _suite_key(suite)
+        if key in self._built or building is None or self._tools(suite, cancel).toolchain.missing:
             return
         self._built.add(key)
-
-        if runner.building is None:
-            return
         tree = self._trees.with_changes(())
         try:
             root = self._trees.root_inside(tree)
-            command = runner.building(suite, self._context(SuiteJob(suite), root, cancel))
-            self._reporter(StageStarted("setup", "building the tests"))
-            result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
-            self._reporter(StageFinished("setup", result.seconds, "the tests are built"))
+            command = building(suite, self._context(SuiteJob(suite), root, cancel))
+            self._prepare_base(command, tree, "building the tests", cancel)
         except BaseException:
             tree.close()
             raise
         self._trees.replace_base(tree)
 
+    def _prepare_base(
+        self, command: Command, tree: Workspace, what: str, cancel: threading.Event
+    ) -> RunResult:
+        self._reporter(StageStarted("setup", what))
+        result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
+        self._reporter(StageFinished("setup", result.seconds, what))
+        return result
+
     def _check_setup(self, given: str, result: RunResult) -> None:
         """Report the lines that say why a setup failed. Raises ConfigurationError if it failed."""
         if result.ended == Ended.EXITED and result.exit_code == 0:
             return
-        said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
+        text = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
         # npm names a log file in the sandbox last.
-        masked = self._known.masked(said).splitlines()
+        masked = self._secrets.masked(text).splitlines()
         lines = [line for line in masked if line.strip() and "A complete log of" not in line]
         for line in lines[-_SETUP_LINES:]:
             self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
         how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
-        network = ""
         if not self._options.setup_network:
-            network = "; it had no network (PATCHSHOT_SETUP_NETWORK)"
+            how += "; it had no network (PATCHSHOT_SETUP_NETWORK)"
         why = f": {lines[-1].strip()}" if lines else ""
-        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){why}")
+        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}){why}")
+
+    # ------------------------------------------------------------------------------ what is chosen
 
     def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
         """Return how the tests of a change to these paths are run, and the tools for it.
@@ -223,7 +323,9 @@ class SuiteExecutor:
     ) -> SuiteJob:
         """Return the job that runs these test files; without targets where it can run none."""
         targets = runner_of(suite).targets(suite, paths, self._snapshot)
-        return SuiteJob(suite, tuple(targets), roots, label)
+        return SuiteJob(suite, targets, roots, label)
+
+    # ----------------------------------------------------------------------------------------- runs
 
     def run(self, tasks: Sequence[Task], cancel: threading.Event) -> list[TestRun]:
         """Run each task on a fresh copy, and return the results in the order of the tasks.
@@ -237,10 +339,7 @@ class SuiteExecutor:
         self._trees.base()
         processors = len(os.sched_getaffinity(0))
         most = min(processors, _MOST_AT_ONCE) if self._sandbox.name in _PARALLEL else 1
-        at_once = max(1, min(len(tasks), most))
-        if at_once == 1:
-            return [self._run(task, cancel) for task in tasks]
-        with ThreadPoolExecutor(at_once, "patchshot-run") as pool:
+        with ThreadPoolExecutor(most, "patchshot-run") as pool:
             return list(pool.map(lambda task: self._run(task, cancel), tasks))
 
     def python_errors(
@@ -251,10 +350,19 @@ class SuiteExecutor:
         Raises SandboxError.
         """
         after = self._unparsable(paths, changes, cancel) if paths else []
-        if not after:
-            return ()
-        before = {problem.path for problem in self._unparsable(paths, (), cancel)}
+        before = {problem.path for problem in self._unparsable(paths, (), cancel)} if after else ()
         return tuple(problem for problem in after if problem.path not in before)
+
+    def _unparsable(
+        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
+    ) -> list[SyntaxProblem]:
+        interpreter = self.python(cancel).interpreter
+        if interpreter is None:
+            return []
+        command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
+        with closing(self._trees.with_changes(changes)) as tree:
+            result = self._sandbox.run(command, tree, cancel=cancel)
+        return last_json(result, _SYNTAX) or []
 
     def replay(
         self, job: SuiteJob, sides: Sequence[ReplaySide], cancel: threading.Event
@@ -266,14 +374,10 @@ class SuiteExecutor:
                 if self._sandbox.name == "bwrap" and self._is_movable(job.suite, cancel):
                     tree.mount = _HOME / tree.mount.name
                 root = self._trees.root_inside(tree)
-                key = report_lines.new_key()
-                tree.write(report_lines.KEY_FILE, key)
                 context = self._context(job, root, cancel)
                 tree.write(ORDER_FILE, side.as_json(context.import_roots))
                 command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
-                seal = {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
-                result = self._sandbox.run(with_variables(command, seal), tree, cancel=cancel)
-            return read_replayed(report_lines.verified(result.report, key))
+                return read_replayed(self._run_signed(command, tree, cancel).report)
 
         with ThreadPoolExecutor(len(sides), "patchshot-replay") as pool:
             return list(pool.map(one, sides))
@@ -301,18 +405,23 @@ class SuiteExecutor:
             command = replace(made, limits=limits, environment=plain, report=False)
             before = stamp_files(tree.path)
             result = self._sandbox.run(command, tree, cancel=cancel)
-            found = find_changed(
+            changed = find_changed(
                 tree.path, before, most_files=_SCRIPT_FILES, most_bytes=_SCRIPT_FILE_BYTES
             )
-        output = self._known.masked(result.stdout.decode("utf-8", "replace")).encode()
-        errors = self._known.masked(result.stderr.decode("utf-8", "replace")).encode()
-        return replace(result, stdout=output, stderr=errors), found
+        masked = (
+            self._secrets.masked(stream.decode("utf-8", "replace")).encode()
+            for stream in (result.stdout, result.stderr)
+        )
+        output, errors = masked
+        return replace(result, stdout=output, stderr=errors), changed
 
     # --------------------------------------------------------------------------------- one task
 
     def _run(self, task: Task, cancel: threading.Event) -> TestRun:
-        key = "" if task.changes else self._key(task.job, cancel)
-        cached = None if task.again or not key else self._cached(key)
+        key = "" if task.changes or task.again else self._key(task.job, cancel)
+        if key in self._finished:
+            return replace(self._finished[key], cached=True)
+        cached = self._cache.run(key, time.time()) if key else None
         if cached is not None:
             return cached
         what = f"{task.job.label} on {task.where}"
@@ -322,16 +431,10 @@ class SuiteExecutor:
         # The name is repeated because parallel runs end in any order. The seconds are the run's
         # own, without the time that it waited.
         self._reporter(StageFinished("test", run.seconds, f"{what}: {summary}"))
-        if key and not cancel.is_set() and not task.again:
+        if key and not cancel.is_set():
             self._finished[key] = run
-            if self._cache is not None:
-                self._cache.put_run(key, run)
+            self._cache.put_run(key, run, time.time())
         return run
-
-    def _cached(self, key: str) -> TestRun | None:
-        if key in self._finished:
-            return replace(self._finished[key], cached=True)
-        return self._cache.run(key, time.time()) if self._cache else None
 
     def _run_with_fallback(self, task: Task, cancel: threading.Event) -> TestRun:
         """Run the job. If the runner refuses to start, run it in another way."""
@@ -349,31 +452,30 @@ class SuiteExecutor:
 
     def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
         runner = runner_of(job.suite)
-        signs = runner.signs
-        order = task.order if signs else None
+        order = task.order if runner.signs else None
         elsewhere = order is not None and self._is_movable(job.suite, cancel)
         with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:
             root = self._trees.root_inside(tree)
-            command = signed = self._command(job, root, cancel)
-            key = report_lines.new_key() if signs else b""
-            if key:
-                tree.write(report_lines.KEY_FILE, key)
-                signed = with_variables(
-                    command, {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
-                )
+            command = started = self._command(job, root, cancel)
             if order is not None:
                 tree.write(ORDER_FILE, order.as_json())
-                signed = following_order(signed, root / ORDER_FILE)
-            result = self._sandbox.run(signed, tree, cancel=cancel)
-        if key:
-            result = replace(result, report=report_lines.verified(result.report, key))
-        return self._masked(runner.read(job.suite, command, result))
-
-    def _masked(self, run: TestRun) -> TestRun:
-        """Return the run without the values of files of secrets, which sources may repeat."""
-        masked = self._known.masked
+                started = following_order(started, root / ORDER_FILE)
+            if runner.signs:
+                result = self._run_signed(started, tree, cancel)
+            else:
+                result = self._sandbox.run(started, tree, cancel=cancel)
+        run = runner.read(job.suite, command, result)
+        masked = self._secrets.masked  # sources may repeat the values of files of secrets
         failures = {test: masked(text) for test, text in run.failures.items()}
         return replace(run, output_tail=masked(run.output_tail), failures=failures)
+
+    def _run_signed(self, command: Command, tree: Workspace, cancel: threading.Event) -> RunResult:
+        """Run a command that signs its report, and remove the signatures."""
+        key = new_key()
+        tree.write(KEY_FILE, key)
+        seal = {KEY_VARIABLE: str(self._trees.root_inside(tree) / KEY_FILE)}
+        result = self._sandbox.run(with_variables(command, seal), tree, cancel=cancel)
+        return replace(result, report=verified(result.report, key))
 
     def _is_movable(self, suite: Suite, cancel: threading.Event) -> bool:
         """Whether tests find the project at another path: no installed package names its path."""
@@ -389,7 +491,8 @@ class SuiteExecutor:
 
     def _context(self, job: SuiteJob, root: Path, cancel: threading.Event) -> RunContext:
         tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
-        roots = self._options.setup.import_roots(job.import_roots)
+        first, rest = job.import_roots[:1], job.import_roots[1:]
+        roots = dict.fromkeys((*first, *self._options.setup.paths, *rest))
         return RunContext(tools, root, limits, (*roots, *self._packages))
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
@@ -422,6 +525,7 @@ class SuiteExecutor:
         tools = self._tools(job.suite, cancel)
         command = self._command(job, self._trees.base().mount, cancel)
         python = tools.interpreter
+        inside = {file.name: file.read_bytes() for file in INSIDE.iterdir() if file.is_file()}
         return key_of(
             {
                 "tree": self._trees.base_identity(),
@@ -433,21 +537,10 @@ class SuiteExecutor:
                 "shown": [str(path) for path in command.read_only],
                 "python": [python.version, tools.pytest] if python else [],
                 "installed": installed_packages(python.path) if python else "",
-                "inside": files_digest(INSIDE),
+                "inside": digest_of(inside),
                 "backend": self._sandbox.name,
             }
         )
-
-    def _unparsable(
-        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
-    ) -> list[SyntaxProblem]:
-        interpreter = self.python(cancel).interpreter
-        if interpreter is None:
-            return []
-        command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
-        with closing(self._trees.with_changes(changes)) as tree:
-            result = self._sandbox.run(command, tree, cancel=cancel)
-        return last_json(result, _SYNTAX) or []
 
 
 def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -455,13 +548,20 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     prefix = tree / _PREFIX
     if prefix.is_symlink():
         return (), ()
-    found = (folder for pattern in _PACKAGES for folder in prefix.glob(pattern))
-    folders = sorted(folder for folder in found if folder.is_dir())
+    paths = (folder for pattern in _PACKAGES for folder in prefix.glob(pattern))
+    folders = sorted(folder for folder in paths if folder.is_dir())
     names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
 
 
 def _suite_key(suite: Suite) -> str:
-    """Return a suite as text; all its fields are plain values."""
-    plain = (*suite.argv, "", suite.cwd, *sorted(suite.environment.items()))
-    return repr((suite.runner, plain, sorted(suite.settings.items())))
+    """Return a suite as text; all its fields but `why` are part of it."""
+    return repr(
+        (
+            suite.runner,
+            suite.argv,
+            suite.cwd,
+            sorted(suite.environment.items()),
+            sorted(suite.settings.items()),
+        )
+    )

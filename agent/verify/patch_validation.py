@@ -26,8 +26,7 @@ from agent.types import (
 )
 from agent.types.protocols import Snapshot
 from agent.verify.choosing import TestChooser
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import ValidationOptions
+from agent.verify.executor import SuiteExecutor, ValidationOptions
 from agent.verify.judging.compare import (
     Comparison,
     by_id,
@@ -57,7 +56,7 @@ from agent.verify.judging.reproduction import (
 )
 from agent.verify.judging.verdict import VerdictEvidence
 from agent.verify.path_rules import is_test_side, steers_tests
-from agent.verify.plan import Plan, make_plan
+from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, TestEdits, make_plan
 from agent.verify.reporting import (
     Proof,
     broken_syntax,
@@ -68,10 +67,8 @@ from agent.verify.reporting import (
     unmet_needs,
     without_tests,
 )
-from agent.verify.runners.base import Suite, is_this_python
-from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import runner_of
-from agent.verify.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
+from agent.verify.runners import runner_of
+from agent.verify.runners.base import Suite, Tools, is_this_python
 
 # How often everything is run once more with fewer files, where they do not fit the time limit.
 _MOST_AGAIN = 2

@@ -1,4 +1,4 @@
-"""What is run for one patch, and on which trees. Pure.
+"""What is run for one patch and on which trees, and how it is carried out. Synchronous.
 
 run         tree                                        tests               shows
 before      the base                                    selected            what was red before
@@ -9,50 +9,83 @@ new_after   the same with the reply's tests             the reply's         that
 whole       the whole patch, if it changes tests        selected, as far    that no test is deleted,
             or their configuration                      as they are left    skipped or weakened
 
-`before` runs once for all attempts and is cached on disk (`agent.verify.cache`). Files whose
-tests decide something are run once more (`agent.verify.runs`). No tree has the excluded changes
-of a patch: start-up files, package metadata (which names plugins), byte code, and new modules that
-would hide the standard library's or the test runner's.
+`before` runs once for all attempts and is cached on disk (`agent.verify.cache`). No tree has the
+excluded changes of a patch: start-up files, package metadata (which names plugins), byte code, and
+new modules that would hide the standard library's or the test runner's.
+
+Tests that decide are run once more: one that gives different results is flaky and decides nothing.
+Failures are repeated under the same conditions, and only in whole runs of test files: a hang or a
+crash is not flaky. A command is repeated for a failure only if its exit code is all that is known
+of it, because it cannot be run in part. What passes newly is repeated under other conditions
+(`TraceOrder`), on the base and with the patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from agent.patching import check_syntax, is_allowed
-from agent.types import AppliedPatch, FileChange, ReproductionTest, SelectedTest
+from agent.patching import check_syntax
+from agent.types import (
+    AppliedPatch,
+    FileChange,
+    Outcome,
+    ReproductionTest,
+    SelectedTest,
+    TestRun,
+)
 from agent.types.protocols import Snapshot
+from agent.verify.executor import SuiteExecutor, SuiteJob, Task, TraceOrder
+from agent.verify.judging.compare import (
+    Comparison,
+    compare,
+    failed,
+    is_command,
+    is_whole,
+    passing_in_both,
+)
+from agent.verify.judging.execution import (
+    Replays,
+    ReplaySide,
+    RunAgain,
+    SecondRuns,
+    changed_code,
+    find_equality_files,
+)
+from agent.verify.judging.outdated import OutdatedRuns
+from agent.verify.judging.wording import number
 from agent.verify.path_rules import (
     free_path,
     import_root,
-    is_test_change,
     is_test_file,
-    is_test_side,
+    other_path,
     rename_class,
     unsafe,
 )
-from agent.verify.runners.base import joined
-from agent.verify.steering import SteeringFiles
+from agent.verify.reports import nothing_run
+from agent.verify.runners import runner_of
+from agent.verify.runners.base import Suite, below, joined
+from agent.verify.steering import ChangeGroups, group_changes
 
 # Limit of new test files of a patch that are run in addition to the reproduction test.
 _MOST_NEW_FILES = 4
 
-_STARTUP = frozenset({"sitecustomize", "usercustomize"})
-_SUFFIXES = (".pyc", ".pyo", ".pth", ".egg-link")
-_METADATA = (".egg-info", ".dist-info")
+# Names of the trees, for progress events.
+BASE = "the base"
+SOURCE = "the patched tree"
+WHOLE = "the tree with the patch's own tests"
 
-# The modules that the runners import beside the standard library.
-_RUNNER = frozenset(
-    {"pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup"}
-    | {"tomli", "colorama", "xdist", "execnet"}
-)
-_OURS = "patchshot_"
+# A replay takes up to a second; a fix that holds in these tests holds.
+_MOST_REPLAYED = 6
 
-# Folders that are on the import path of many projects. A new module in one may hide another's.
-_ROOTS = frozenset({".", "src", "lib", "python"})
+# Passing tests that show whether replays work in a project at all.
+_MOST_CONTROLS = 3
+
+# More tests than this do not fail by chance at once, and running them again costs time.
+_MOST_FLAKES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,34 +139,34 @@ def make_plan(
     decide nothing where the deciding tests are given. `allow`, `installed` and `issue` are as for
     `group_changes`.
     """
-    notes: list[str] = []
     roots = import_roots(snapshot, patch.changes)
-    texts = (test.content,) if test is not None else ()
     groups = group_changes(
         patch.changes,
         snapshot,
         roots,
-        new_tests=texts,
+        new_tests=(test.content,) if test is not None else (),
         allow=allow,
         installed=installed,
         issue=issue,
     )
-    notes.extend(_notes_about(groups))
-    new_tests, new_paths = groups.tests, _new_files(groups)
+    notes = _notes_about(groups)
+    edited = tuple(c.path for c in groups.tests if c.before is not None)
+    new_tests = groups.tests
+    new_paths: tuple[str, ...] = ()
     earlier_tests: tuple[str, ...] = ()
-    if not own_tests:
-        new_paths = ()
-    else:
+    if own_tests:
         brought = _reproductions(snapshot, patch, (test, *earlier), notes)
         paths = tuple(change.path for change in brought)
         new_tests = merged(groups.tests, brought)
-        new_paths = (*(path for path in new_paths if path not in paths), *paths)
+        new = (c.path for c in groups.tests if c.before is None and c.after is not None)
+        files = tuple(filter(is_test_file, new))[:_MOST_NEW_FILES]
+        new_paths = (*(path for path in files if path not in paths), *paths)
         theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())
         earlier_tests = tuple(change.path for change in brought if change.after in theirs)
     return Plan(
         selected=tuple(selected),
         source=groups.source,
-        whole=groups.whole if groups.reaches_tests else None,
+        whole=groups.whole if groups.configuration or edited else None,
         configuration=groups.configuration,
         new_tests=new_tests if new_paths else (),
         new_paths=new_paths,
@@ -141,11 +174,11 @@ def make_plan(
         notes=tuple(notes),
         tests=groups.tests,
         held=groups.held,
-        hiding=tuple(f"{path}: {why}" for path, why in sorted(groups.hiding.items())),
-        edited_tests=tuple(c.path for c in groups.tests if c.before is not None),
+        hiding=tuple(f"{path}: {why}" for path, why in groups.hiding.items()),
+        edited_tests=edited,
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
         earlier_tests=earlier_tests,
-        allowed=frozenset(path for path, _ in groups.lifted),
+        allowed=frozenset(groups.lifted),
     )
 
 
@@ -155,7 +188,9 @@ def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str
     A folder that holds a module named like one of the standard library is left out, because no
     program would start with it on the path. Folders of namespace packages may be like that.
     """
-    roots = {import_root(c.path, snapshot.exists) for c in changes if _in_package(snapshot, c.path)}
+    paths = [change.path for change in changes if change.path.endswith(".py")]
+    packaged = (p for p in paths if snapshot.exists(f"{p.rpartition('/')[0]}/__init__.py"))
+    roots = {import_root(path, snapshot.exists) for path in packaged}
     scope = snapshot.scope or "."
     sources = joined(scope, "src")
     if any(path.startswith(f"{sources}/") for path in snapshot.files):
@@ -165,10 +200,8 @@ def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str
 
 def _hides(snapshot: Snapshot, root: str) -> bool:
     """Whether a module of the folder would hide one of the standard library."""
-    inside = [
-        path.removeprefix(f"{root}/") for path in snapshot.files if path.startswith(f"{root}/")
-    ]
-    names = {path.partition("/")[0].removesuffix(".py") for path in inside if path.endswith(".py")}
+    inside = (below(root, path) for path in snapshot.files if path.endswith(".py"))
+    names = {path.partition("/")[0].removesuffix(".py") for path in inside if path}
     return not names.isdisjoint(sys.stdlib_module_names)
 
 
@@ -179,30 +212,20 @@ def merged(changes: Sequence[FileChange], more: Sequence[FileChange]) -> tuple[F
 
 
 def _notes_about(groups: ChangeGroups) -> list[str]:
+    def paths(changes: Sequence[FileChange]) -> str:
+        return ", ".join(change.path for change in changes)
+
     notes = []
     if groups.configuration:
-        notes.append(f"tests were run with {_paths(groups.configuration)} as on the base")
-    notes += [f"{path} is as in the patch, as --allow says: {why}" for path, why in groups.lifted]
+        notes.append(f"tests were run with {paths(groups.configuration)} as on the base")
+    allowed = groups.lifted.items()
+    notes += [f"{path} is as in the patch, as --allow says: {why}" for path, why in allowed]
     if groups.excluded:
-        notes.append(f"left out of every run: {_paths(groups.excluded)} would run by itself")
+        notes.append(f"left out of every run: {paths(groups.excluded)} would run by itself")
     touched = [change for change in groups.tests if change.before is not None]
     if touched:
-        notes.append(f"tests were run with {_paths(touched)} as on the base, then as changed")
+        notes.append(f"tests were run with {paths(touched)} as on the base, then as changed")
     return notes
-
-
-def _paths(changes: Sequence[FileChange]) -> str:
-    return ", ".join(change.path for change in changes)
-
-
-def _new_files(groups: ChangeGroups) -> tuple[str, ...]:
-    new = [c.path for c in groups.tests if c.before is None and c.after is not None]
-    return tuple(filter(is_test_file, new))[:_MOST_NEW_FILES]
-
-
-def _in_package(snapshot: Snapshot, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return name.endswith(".py") and bool(folder) and snapshot.exists(f"{folder}/__init__.py")
 
 
 def _reproductions(
@@ -210,15 +233,15 @@ def _reproductions(
     patch: AppliedPatch,
     tests: Sequence[ReproductionTest | None],
     notes: list[str],
-) -> tuple[FileChange, ...]:
+) -> list[FileChange]:
     """Return the tests as new files under free names, without repeats and unusable ones."""
-    found: list[FileChange] = []
+    brought: list[FileChange] = []
     for test in tests:
-        known = {change.after for change in found}
-        if test is not None and test.content.strip() and _content(test) not in known:
-            written = _reproduction(snapshot, patch, test, notes, found)
-            found.extend([written] if written is not None else [])
-    return tuple(found)
+        contents = {change.after for change in brought}
+        if test is not None and test.content.strip() and _content(test) not in contents:
+            written = _reproduction(snapshot, patch, test, notes, brought)
+            brought.extend([written] if written is not None else [])
+    return brought
 
 
 def _content(test: ReproductionTest) -> bytes:
@@ -253,142 +276,365 @@ def _reproduction(
     return written
 
 
-# ------------------------------------------------------------------------- groups of changes
+# ------------------------------------------------------------------------------------- its runs
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeGroups:
-    """The changes of a patch by what they may do in the runs, each sorted by path.
+class PlanRuns:
+    """The runs of a plan, under the names of `agent.verify.plan`; None if not run.
 
-    `configuration` steers the tests, and is as on the base except in the run of the whole patch;
-    `held` says why, by path. `excluded` changes are in no run: Python or pytest would run them
-    without anybody importing them. Those of `hiding` would hide a module, by path. `lifted` are
-    changes of `source` that steer the tests and that the user allows, with the reason.
+    `by_files` means that `before`, `after` and `whole` ran the plan's test files and not a command
+    with its own choice of tests.
     """
 
-    source: tuple[FileChange, ...] = ()
-    tests: tuple[FileChange, ...] = ()
-    configuration: tuple[FileChange, ...] = ()
-    excluded: tuple[FileChange, ...] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
-    hiding: Mapping[str, str] = field(default_factory=dict)
-    lifted: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def whole(self) -> tuple[FileChange, ...]:
-        """Return every change but the excluded ones."""
-        return _by_path((*self.source, *self.tests, *self.configuration))
-
-    @property
-    def reaches_tests(self) -> bool:
-        """Whether the patch changes existing tests or how tests are run."""
-        return bool(self.configuration) or any(change.before is not None for change in self.tests)
+    before: TestRun | None = None
+    new_before: TestRun | None = None
+    after: TestRun | None = None
+    new_after: TestRun | None = None
+    whole: TestRun | None = None
+    by_files: bool = False
 
 
-def group_changes(
-    changes: Sequence[FileChange],
-    snapshot: Snapshot,
-    roots: Iterable[str] = (".",),
-    *,
-    new_tests: Sequence[str] = (),
-    allow: Collection[str] = (),
-    installed: Collection[str] = (),
-    issue: str = "",
-) -> ChangeGroups:
-    """Group the changes. `roots` are the folders of the tree on the import path.
+@dataclass(frozen=True, slots=True)
+class SteadyComparison:
+    """The comparison of `before` and `after` without flaky failures, and the ids of those."""
 
-    `new_tests` are texts of further tests. `allow` are patterns of paths that may steer the tests.
-    `installed` are the top-level modules of the target's interpreter. `issue` is the issue's text.
+    comparison: Comparison
+    flaky_failures: tuple[str, ...] = ()  # newly failing only once
+
+
+@dataclass(frozen=True, slots=True)
+class TestEdits:
+    """What the patch's own changes to tests and configuration do, twice; sorted ids.
+
+    `lost` tests pass in `before` or `after` and not in `whole`. `silenced` tests are red in both
+    and not red in `whole`: skipped, gone, or passing in a test file that the patch edits.
     """
-    hiding, held = dict[str, str](), dict[str, str]()
-    texts = [_text(c) for c in changes if is_test_change(c) and c.path.endswith(".py")]
-    steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
-    folders = tuple(dict.fromkeys((*roots, *steering.script_folders)))
-    gone = {change.path for change in changes if change.after is None}
-    parts: dict[str, list[FileChange]] = {"source": [], "tests": [], "excluded": []}
-    for change in changes:
-        hidden = _hidden_module(change, snapshot, folders, frozenset(installed), gone)
-        if hidden:
-            hiding[change.path] = f"takes the place of the module {hidden} in the test run"
-        if hidden or _runs_by_itself(change.path):
-            parts["excluded"].append(change)
-        elif why := steering.why(change):
-            held[change.path] = why
-        else:
-            parts["tests" if is_test_change(change) else "source"].append(change)
-    lifted = {path for path in held if is_allowed(path, allow)}
-    parts["source"] += [change for change in changes if change.path in lifted]
-    parts["configuration"] = [c for c in changes if c.path in held and c.path not in lifted]
-    return ChangeGroups(
-        **{name: _by_path(found) for name, found in parts.items()},
-        held={path: held[path] for path in sorted(held) if path not in lifted},
-        hiding=hiding,
-        lifted=tuple((path, held[path]) for path in sorted(lifted)),
+
+    __test__ = False  # not a test class
+
+    lost: tuple[str, ...] = ()
+    silenced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExecution:
+    """Runs one plan with one suite. Every method raises SandboxError."""
+
+    executor: SuiteExecutor
+    plan: Plan
+    suite: Suite
+    cancel: threading.Event
+
+    def run_all(self) -> PlanRuns:
+        """Run everything that the plan asks for, in parallel where that is possible."""
+        plan, tasks = self.plan, dict[str, Task]()
+        new, job = self._new_tests_job(), self._project_job()
+        left = self._remaining_job(job)
+        if new is not None:
+            tasks["new_before"] = Task(new, plan.new_tests, BASE)
+            tasks["new_after"] = Task(new, merged(plan.source, plan.new_tests), SOURCE)
+        if job is not None:
+            tasks["before"] = Task(job, (), BASE)
+            tasks["after"] = Task(job, plan.source, SOURCE)
+            if plan.whole is not None and left is not None:
+                tasks["whole"] = Task(left, plan.whole, WHOLE)
+        runs = dict(zip(tasks, self._run(*tasks.values()), strict=True))
+        if job is not None and plan.whole is not None and left is None:
+            runs["whole"] = nothing_run("the patch deletes the selected tests")
+        return PlanRuns(**runs, by_files=job is not None and bool(job.targets))
+
+    def compare_steadily(self, runs: PlanRuns) -> SteadyComparison | None:
+        """Compare `before` and `after`, and run the files that decide once more.
+
+        None where one of them was not run.
+        """
+        if runs.before is None or runs.after is None:
+            return None
+        comparison = compare(runs.before, runs.after)
+        failing = comparison.newly_failing
+        whole = is_whole(runs.before) and is_whole(runs.after)
+        if not whole or not failing or len(failing) > _MOST_FLAKES:
+            return SteadyComparison(comparison)
+        job = self._project_job() if is_command(runs.before) else None
+        job = job or self._job_of_tests(failing)
+        if job is None:
+            return SteadyComparison(comparison)
+        base, patched = self._run(
+            Task(job, (), BASE, again=True), Task(job, self.plan.source, SOURCE, again=True)
+        )
+        again = set(compare(base, patched).newly_failing)
+        steady = tuple(test for test in failing if test in again)
+        return SteadyComparison(
+            replace(comparison, newly_failing=steady),
+            tuple(test for test in failing if test not in again),
+        )
+
+    def run_proof_again(
+        self, runs: PlanRuns, new: Sequence[str], passing: Sequence[str]
+    ) -> dict[str, SecondRuns]:
+        """Run once more, under other conditions, what fails before the patch and passes after it.
+
+        `new` are ids of the tests that the patch brought, `passing` those of the project.
+        """
+        names = self._other_names() if new else {}
+        mine = self._new_tests_job(names) if new else None
+        theirs = self._project_again(passing) if passing else None
+        if mine and theirs and mine.suite == theirs.suite and theirs.targets:
+            targets = (*mine.targets, *reversed(theirs.targets))
+            both = replace(theirs, targets=targets, label="what decides, once more")
+            return self._second_runs(runs, both, (*new, *passing), names)
+        found = dict[str, SecondRuns]()
+        if mine is not None:
+            found |= self._second_runs(runs, mine, new, names)
+        if theirs is not None:
+            found |= self._second_runs(runs, theirs, passing)
+        return found
+
+    def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
+        """Run Python tests that decide as plain code, on the base and with the patch.
+
+        A replay has all sets of parameters of a test, so that all must pass with the patch.
+        """
+        plan = self.plan
+        failing = {
+            test.partition("[")[0]
+            for run in (runs.after, runs.new_after)
+            for test in (run.outcomes if run else ())
+            if run and failed(run, test)
+        }
+        names = [
+            test
+            for test in tests
+            if test.partition("::")[0].endswith(".py") and test.partition("[")[0] not in failing
+        ][:_MOST_REPLAYED]
+        job = self._new_tests_job() or self._project_job()
+        if not names or job is None or self.executor.python(self.cancel).interpreter is None:
+            return Replays()
+        files = find_equality_files(plan.source)
+        after = merged(plan.source, plan.new_tests)
+        controls = _controls(runs, names)
+        sides = [
+            ReplaySide(plan.new_tests, (*names, *controls), files),
+            ReplaySide(after, tuple(names), files),
+        ]
+        base, patched = self.executor.replay(job, sides, self.cancel)
+        return Replays(base, patched, frozenset(controls))
+
+    def _second_runs(
+        self,
+        runs: PlanRuns,
+        job: SuiteJob,
+        ids: Sequence[str],
+        names: Mapping[str, str] | None = None,
+    ) -> dict[str, SecondRuns]:
+        """Run a job that has the new tests under other `names`; without, it has none of them."""
+        plan, new = self.plan, self.plan.new_tests if names is not None else ()
+        names = names or {}
+        tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
+        wanted = tuple(_renamed(test, names) for test in ids)
+        codes = (changed_code(plan.source, in_base=True), changed_code(plan.source))
+        trees = [(tests, BASE, codes[0]), (merged(plan.source, tests), SOURCE, codes[1])]
+        ordered = runner_of(job.suite).signs
+        hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
+        tasks = [
+            Task(job, changes, where, again=True, order=TraceOrder(code, wanted))
+            for changes, where, code in (trees[1:] if hung else trees)
+        ]
+        done = [
+            RunAgain(_with_names(run, names), task.order.code, ordered)
+            for run, task in zip(self._run(*tasks), tasks, strict=True)
+            if task.order is not None
+        ]
+        base = None if hung else done.pop(0)
+        configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
+        second = SecondRuns(base, done[0], configures=configures)
+        return dict.fromkeys(ids, second)
+
+    def _project_again(self, tests: Sequence[str]) -> SuiteJob | None:
+        if runner_of(self.suite).selects:
+            return self._job_of_tests(tests)
+        return SuiteJob(self.suite, (), self.plan.import_roots, "the test command, once more")
+
+    def _other_names(self) -> dict[str, str]:
+        """Return another path for each new test file that no other new file mentions."""
+        files = {c.path: c.after or b"" for c in self.plan.new_tests}
+        found = {}
+        for path in self.plan.new_paths:
+            stem = PurePosixPath(path).stem.encode()
+            other = other_path(path, files[path])
+            others = (data for one, data in files.items() if one != path)
+            if other not in files and not any(stem in data for data in others):
+                found[path] = other
+        return found
+
+    def run_outdated(self, tests: Sequence[str]) -> OutdatedRuns | None:
+        """Record what the project's `tests` execute on the base and with the patch.
+
+        None where there is no such run.
+        """
+        job, source = self._project_job(), self.plan.source
+        if job is None:
+            return None
+        codes = (changed_code(source, in_base=True), changed_code(source))
+        tasks = [
+            Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
+            for changes, where, code in (((), BASE, codes[0]), (source, SOURCE, codes[1]))
+        ]
+        done = self._run(*tasks)
+        ordered = runner_of(job.suite).signs
+        return OutdatedRuns(*(RunAgain(done[i], codes[i], ordered) for i in range(2)))
+
+    def find_test_edits(
+        self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
+    ) -> TestEdits:
+        """Compare `whole` with `before` and `after`, and run what decides once more.
+
+        `lucky` tests passed in `after` and not once more.
+        """
+        plan, whole = self.plan, runs.whole
+        if steady is None or whole is None or plan.whole is None:
+            return TestEdits()
+        lost, silenced = _lost(runs, whole, steady, lucky), _silenced(plan, runs, whole)
+        found = (*lost, *silenced)
+        if not found or len(found) > _MOST_FLAKES or not is_whole(whole):
+            return TestEdits(lost, silenced)
+        gone = {change.path for change in plan.whole if change.after is None}
+        left = [test for test in found if test.partition("::")[0] not in gone]
+        job = self._job_of_tests(left) if left else None
+        if job is None:
+            return TestEdits(lost, silenced)
+        (again,) = self._run(Task(job, plan.whole, WHOLE, again=True))
+        return TestEdits(
+            tuple(test for test in lost if not _passes(again, test)),
+            tuple(test for test in silenced if not failed(again, test)),
+        )
+
+    # ------------------------------------------------------------------------------------- jobs
+
+    def _run(self, *tasks: Task) -> list[TestRun]:
+        return self.executor.run(tasks, self.cancel)
+
+    def _new_tests_job(self, names: Mapping[str, str] | None = None) -> SuiteJob | None:
+        """Return the job of the reply's tests, with a runner that can run single files.
+
+        `names` are other paths under which they are run once more.
+        """
+        plan, suite = self.plan, self.suite
+        if not plan.new_paths:
+            return None
+        if not runner_of(suite).selects:
+            suite = self.executor.suite_of_files(plan.new_paths, self.cancel)
+        paths, label = plan.new_paths, "the new tests"
+        if names is not None:
+            paths, label = tuple(names.get(path, path) for path in paths), f"{label}, once more"
+        return _runnable(self.executor.job(suite, paths, plan.import_roots, label))
+
+    def _project_job(self) -> SuiteJob | None:
+        plan, suite = self.plan, self.suite
+        if not runner_of(suite).selects:
+            return SuiteJob(suite, (), plan.import_roots, "the test command")
+        paths = [test.path for test in plan.selected]
+        label = number(len(paths), "test file")
+        return _runnable(self.executor.job(suite, paths, plan.import_roots, label))
+
+    def _remaining_job(self, job: SuiteJob | None) -> SuiteJob | None:
+        """Return the job without the files that the whole patch deletes."""
+        if job is None or not job.targets:
+            return job
+        gone = {change.path for change in self.plan.whole or () if change.after is None}
+        paths = [test.path for test in self.plan.selected if test.path not in gone]
+        return _runnable(self.executor.job(job.suite, paths, job.import_roots, job.label))
+
+    def _job_of_tests(self, tests: Sequence[str]) -> SuiteJob | None:
+        """Return the job of the files of some tests, None if the suite cannot name files."""
+        if not runner_of(self.suite).selects:
+            return None
+        paths = sorted({test.partition("::")[0] for test in tests})
+        roots = self.plan.import_roots
+        return _runnable(self.executor.job(self.suite, paths, roots, "what decides, once more"))
+
+
+def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
+    """Return tests that pass on both sides, those nearest to the deciding tests first."""
+    if runs.before is None or runs.after is None:
+        return ()
+    files = {test.partition("::")[0] for test in tests}
+    folders = {path.rpartition("/")[0] for path in files}
+
+    def distance(test: str) -> tuple[bool, bool, bool, str]:
+        path = test.partition("::")[0]
+        return path not in files, path.rpartition("/")[0] not in folders, "[" in test, test
+
+    passing = (t for t in passing_in_both(runs.before, runs.after) if ".py::" in t)
+    return tuple(sorted(passing, key=distance)[:_MOST_CONTROLS])
+
+
+def _runnable(job: SuiteJob) -> SuiteJob | None:
+    return job if job.targets else None
+
+
+def _lost(
+    runs: PlanRuns, whole: TestRun, steady: SteadyComparison, lucky: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the tests that pass before or after and not in the whole tree.
+
+    Tests that fail newly in `after` are left out because they are reported as that; so are those
+    that passed in `after` by luck.
+    """
+    known = [run for run in (runs.before, runs.after) if run is not None]
+    found = {test for run in known for test in compare(run, whole).newly_failing}
+    told = set(steady.comparison.newly_failing)
+    told.update(test for test in lucky if failed(whole, test))
+    passed = (t for t in found - told if any(_passes(run, t) for run in known))
+    return tuple(sorted(passed))
+
+
+def _silenced(plan: Plan, runs: PlanRuns, whole: TestRun) -> tuple[str, ...]:
+    before, after = runs.before, runs.after
+    assert before is not None
+    assert after is not None
+    red = [test for test in sorted(before.outcomes) if failed(before, test)]
+    return tuple(
+        test
+        for test in red
+        if failed(after, test) and not failed(whole, test) and _by_its_test(plan, whole, test)
     )
 
 
-def _text(change: FileChange) -> str:
-    return (change.after or b"").decode("utf-8", "replace")
+def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
+    """Whether a test is not red in the whole tree because it was changed or taken away.
+
+    A module that could not be collected before is not silenced if the whole tree collects it. A
+    test without a file in its id passes because of the edited tests, if there are any: its source
+    is the same in `after`.
+    """
+    collected = any(other.startswith(f"{test}::") for other in whole.outcomes)
+    if not _passes(whole, test) and not collected:
+        return test in whole.outcomes or is_whole(whole)
+    path, _, name = test.partition("::")
+    return path in plan.edited_tests or (bool(plan.edited_tests) and not name and not collected)
 
 
-def _runs_by_itself(path: str) -> bool:
-    pure = PurePosixPath(path)
-    return (
-        any(part.partition(".")[0] in _STARTUP for part in pure.parts)
-        or pure.name.endswith(_SUFFIXES)
-        or any(part.endswith(_METADATA) for part in pure.parts)
+def _renamed(test: str, names: Mapping[str, str]) -> str:
+    """Return the id under the other name of its file. Cargo writes the file's stem before it."""
+    place, colons, name = test.partition("::")
+    stem, _, path = place.partition(" ")
+    if place not in names and path in names and stem == PurePosixPath(path).stem:
+        return f"{PurePosixPath(names[path]).stem} {names[path]}{colons}{name}"
+    return f"{names.get(place, place)}{colons}{name}"
+
+
+def _with_names(run: TestRun, names: Mapping[str, str]) -> TestRun:
+    """Return a run of files under other names with the ids that they have under their own."""
+    own = {other: path for path, other in names.items()}
+    return replace(
+        run,
+        outcomes={_renamed(test, own): outcome for test, outcome in run.outcomes.items()},
+        failures={_renamed(test, own): text for test, text in run.failures.items()},
+        executed={_renamed(test, own): found for test, found in run.executed.items()},
     )
 
 
-def _hidden_module(
-    change: FileChange,
-    snapshot: Snapshot,
-    roots: tuple[str, ...],
-    installed: Collection[str],
-    gone: Collection[str],
-) -> str:
-    """Return the module that a new top-level module would hide from the test run, or ""."""
-    if change.before is not None or change.after is None:
-        return ""
-    for root in roots:
-        inside = _below(change.path, root)
-        name = inside.partition("/")[0]
-        top = name.partition(".")[0] if name == inside else name
-        if not inside.endswith((".py", ".so")) or any(map(snapshot.exists, _places(root, top))):
-            continue
-        if top in _RUNNER or top in sys.stdlib_module_names or top.startswith(_OURS):
-            return top
-        provides = name == inside or inside == f"{top}/__init__.py"
-        place = _below_root(root, top)
-        new = not any(path.startswith(f"{place}/") for path in snapshot.files)
-        if is_test_side(change.path):
-            continue
-        others = (other for other in {*roots, *_ROOTS} if other != root)
-        if (top in installed and provides and new) or any(
-            snapshot.exists(path) and path not in gone
-            for other in others
-            for path in (*_places(other, top), _below_root(other, inside))
-        ):
-            return top
-    return ""
-
-
-def _places(root: str, module: str) -> tuple[str, str]:
-    """Return the files that may be a top-level module of a folder on the import path."""
-    place = _below_root(root, module)
-    return f"{place}.py", f"{place}/__init__.py"
-
-
-def _below_root(root: str, name: str) -> str:
-    return name if root == "." else f"{root}/{name}"
-
-
-def _below(path: str, root: str) -> str:
-    """Return the path relative to a folder, or "" where it lies outside."""
-    if root == ".":
-        return path
-    return path[len(root) + 1 :] if path.startswith(f"{root}/") else ""
-
-
-def _by_path(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
-    return tuple(sorted(changes, key=lambda change: change.path))
+def _passes(run: TestRun, test: str) -> bool:
+    return run.outcomes.get(test) is Outcome.PASSED

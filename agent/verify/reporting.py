@@ -12,11 +12,9 @@ from agent.verify.judging.execution import SecondRuns
 from agent.verify.judging.reproduction import Judgement, Standing
 from agent.verify.judging.verdict import VerdictEvidence, decide
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
-from agent.verify.plan import Plan
-from agent.verify.runners.base import PYTHON, Suite
-from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import STANDS_IN, runner_of
-from agent.verify.runs import PlanRuns, SteadyComparison
+from agent.verify.plan import Plan, PlanRuns, SteadyComparison
+from agent.verify.runners import STANDS_IN, runner_of
+from agent.verify.runners.base import PYTHON, Suite, Tools
 
 
 @dataclass(frozen=True, slots=True)

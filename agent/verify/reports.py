@@ -1,8 +1,8 @@
 """Turns what a sandboxed run left behind into a `TestRun`. Nothing here raises.
 
-`make_run` reads our own runners (pytest, unittest, Django) and foreign commands. The other runners
-read their tool's output into a `ParsedOutput`, and `make_tool_run` turns that into a run. All of it
-is foreign data, because code under test shares the process or the folder that it comes from.
+All of it is foreign data, because code under test shares the process or the folder that it comes
+from. `make_run` reads our own runners (pytest, unittest, Django) and foreign commands. The other
+runners read their tool's output into a `ParsedOutput`, and `make_tool_run` turns that into a run.
 
 The accounts of a run of our own runners have to agree:
 
@@ -18,14 +18,19 @@ the same way. It can, in the process that writes them: this is tamper-evident, n
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
-from agent.verify.report_lines import Report, clean, read_report
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import Field as PydanticField
+
+from agent.types import BAD_OUTCOMES, Channels, Execution, Outcome, TestRun
 from sandbox import Command, Ended, RunResult
 
 if TYPE_CHECKING:
@@ -42,15 +47,13 @@ COMMAND_ID = "command"
 # 2.8.2).
 _CANNOT_START = (126, 127)
 
-# Number of characters kept of a run's output: enough to show why pytest refused to start.
-OUTPUT_TAIL_CHARS = 6000
-
-# Number of characters kept of a failure report, whose end names the error.
+# Characters kept of a run's output, enough to show why pytest refused to start; and of a failure
+# report, whose end names the error.
+_OUTPUT_TAIL_CHARS = 6000
 TEXT_LIMIT = 6000
 
 # Longer lines are cut before they are matched: no runner writes them, but a hostile test may.
 LINE_LIMIT = 2000
-
 
 _WORST_FIRST = (Outcome.ERROR, Outcome.FAILED, Outcome.SKIPPED, Outcome.PASSED)
 
@@ -58,12 +61,37 @@ _IN_FLIGHT = "the run ended during this test"
 
 _SEPARATOR = b"\x1e"
 
+# Test output goes to terminals and prompts: no escape sequences, no other control characters.
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 def nothing_run(why: str) -> TestRun:
     """Return a run without a command and without outcomes."""
     return TestRun(
         command=(), outcomes={}, exit_code=None, seconds=0.0, ended=Ended.EXITED, output_tail=why
     )
+
+
+def counts(run: TestRun) -> str:
+    """Return `12 passed, 1 failed`, in a fixed order, or `no outcomes`."""
+    values = list(run.outcomes.values())
+    parts = [f"{values.count(outcome)} {outcome.value}" for outcome in Outcome if outcome in values]
+    return ", ".join(parts) or "no outcomes"
+
+
+def clean(text: str) -> str:
+    """Remove escape sequences and control characters, and use `\\n` line ends."""
+    return _CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def streams(result: RunResult) -> str:
+    """Return standard output, then standard error, as text without escape sequences."""
+    texts = (clean(s.decode("utf-8", "replace")).strip() for s in (result.stdout, result.stderr))
+    return "\n".join(text for text in texts if text)
+
+
+# ------------------------------------------------------------------- tools that are not our own
 
 
 @dataclass(slots=True)
@@ -100,7 +128,16 @@ def make_tool_run(
     command: Command, result: RunResult, found: ParsedOutput, output: str | None = None
 ) -> TestRun:
     """Make a run, its tests sorted by id. `output` replaces the streams in `output_tail`."""
-    ended = _ended_tool(result, found)
+    failed = any(outcome in BAD_OUTCOMES for outcome in found.outcomes.values())
+    if result.ended is not Ended.EXITED:
+        ended = str(result.ended)
+    elif found.begun and not found.complete:
+        ended = INCOMPLETE
+    elif result.exit_code == 0 and (failed or not found.begun):
+        # The runner refused to start, or the build failed; a clean exit would be a lie.
+        ended = INCONSISTENT if found.begun else INCOMPLETE
+    else:
+        ended = str(Ended.EXITED)
     outcomes, failures = dict(found.outcomes), dict(found.failures)
     _blame_running_tests(found.running, ended, result, outcomes, failures)
     return TestRun(
@@ -109,16 +146,10 @@ def make_tool_run(
         exit_code=result.exit_code,
         seconds=result.seconds,
         ended=ended,
-        output_tail=(streams(result) if output is None else output)[-OUTPUT_TAIL_CHARS:],
+        output_tail=(streams(result) if output is None else output)[-_OUTPUT_TAIL_CHARS:],
         failures=dict(sorted(failures.items())),
-        channels=Channels(_accounts(found.begun, result)),
+        channels=Channels(_accounts(result, report=found.begun)),
     )
-
-
-def streams(result: RunResult) -> str:
-    """Return standard output, then standard error, as text without escape sequences."""
-    texts = (clean(s.decode("utf-8", "replace")).strip() for s in (result.stdout, result.stderr))
-    return "\n".join(text for text in texts if text)
 
 
 def collected(report: bytes) -> Iterator[tuple[str, bytes]]:
@@ -138,81 +169,10 @@ def entries(value: object) -> Iterable[Mapping[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def make_run(
-    argv: tuple[str, ...], result: RunResult, *, own_runner: bool, opaque: bool = False
-) -> TestRun:
-    """Read a run of our own runner (`own_runner`) or of a foreign command (`opaque`).
-
-    The report, the exit code and, if pytest was told to write one, the JUnit file of our own runner
-    must agree. A foreign command that reported no session counts as one test, `COMMAND_ID`, which
-    passes with exit code 0.
-    """
-    report = read_report(result.report)
-    junit = read_junit(result.junit) if own_runner and report.junit else None
-    channels = _channels(report, junit, result, own_runner=own_runner)
-    ended = _ended_own(result, report, channels, own_runner=own_runner, opaque=opaque)
-    outcomes, failures = dict(report.outcomes), dict(report.failures)
-    if opaque and not report.begun:
-        outcomes = _of_command(result)
-    _blame_running_tests(report.in_flight, ended, result, outcomes, failures)
-    return TestRun(
-        command=argv,
-        outcomes=outcomes,
-        exit_code=result.exit_code,
-        seconds=result.seconds,
-        ended=ended,
-        output_tail=streams(result)[-OUTPUT_TAIL_CHARS:],
-        failures=failures,
-        channels=channels,
-        expected_failures=tuple(sorted(report.expected)),
-        executed=report.executed,
-    )
-
-
-def counts(run: TestRun) -> str:
-    """Return `12 passed, 1 failed`, in a fixed order, or `no outcomes`."""
-    values = list(run.outcomes.values())
-    parts = [f"{values.count(outcome)} {outcome.value}" for outcome in Outcome if outcome in values]
-    return ", ".join(parts) or "no outcomes"
-
-
-def _channels(
-    report: Report, junit: JunitReport | None, result: RunResult, *, own_runner: bool
-) -> Channels:
-    read = _accounts(report.begun > 0, result, junit=junit is not None and not junit.problem)
-    ended = result.ended is Ended.EXITED and report.begun
-    differ = agreement(report, junit, result.exit_code) if own_runner and ended else ()
-    if result.report_dropped:
-        differ = ("the report is longer than what is kept of one", *differ)
-    return Channels(read, tuple(map(clean, differ)), tuple(map(clean, report.traces)))
-
-
-def _ended_own(
-    result: RunResult, report: Report, channels: Channels, *, own_runner: bool, opaque: bool
-) -> str:
-    if result.ended is not Ended.EXITED:
-        return str(result.ended)
-    if opaque and not report.begun:
-        return str(Ended.EXITED)
-    if own_runner and not report.begun:
-        # pytest refused to start (its exit codes 1-4 say so); a clean exit would be a lie.
-        return INCOMPLETE if result.exit_code == 0 or result.report else str(Ended.EXITED)
-    if report.begun > len(report.statuses):
-        return INCOMPLETE
-    lies = channels.disagreements or not report.complete or _contradicts(report)
-    return INCONSISTENT if lies else str(Ended.EXITED)
-
-
-def _contradicts(report: Report) -> bool:
-    """Whether the session says that all is well (status 0) although one of its tests failed."""
-    failed = any(o in (Outcome.FAILED, Outcome.ERROR) for o in report.outcomes.values())
-    return failed and not any(report.statuses)
-
-
-def _accounts(begun: bool, result: RunResult, *, junit: bool = False) -> tuple[str, ...]:
+def _accounts(result: RunResult, **read: bool) -> tuple[str, ...]:
     """Name the accounts of the run that were read (see `agent.types.Channels`)."""
-    every = {"report": begun, "junit": junit, "exit code": result.exit_code is not None}
-    return tuple(name for name, there in every.items() if there)
+    names = [name for name, is_read in read.items() if is_read]
+    return (*names, *(["exit code"] if result.exit_code is not None else []))
 
 
 def _blame_running_tests(
@@ -235,23 +195,60 @@ def _blame_running_tests(
             outcomes[test] = Outcome.ERROR
 
 
-def _of_command(result: RunResult) -> dict[str, Outcome]:
-    """Return a command's outcome; none when it was cut short or could not be started."""
-    if result.ended is not Ended.EXITED or result.exit_code in _CANNOT_START:
-        return {}
-    return {COMMAND_ID: Outcome.FAILED if result.exit_code else Outcome.PASSED}
+# ------------------------------------------------------------- our own runners, and any command
 
 
-def _ended_tool(result: RunResult, found: ParsedOutput) -> str:
+def make_run(
+    argv: tuple[str, ...], result: RunResult, *, own_runner: bool, opaque: bool = False
+) -> TestRun:
+    """Read a run of our own runner (`own_runner`) or of a foreign command (`opaque`).
+
+    The report, the exit code and, if pytest was told to write one, the JUnit file of our own runner
+    must agree. A foreign command that reported no session counts as one test, `COMMAND_ID`, which
+    passes with exit code 0.
+    """
+    report = read_report(result.report)
+    junit = read_junit(result.junit) if own_runner and report.junit else None
+    exited = result.ended is Ended.EXITED
+    differ = agreement(report, junit, result.exit_code) if own_runner and report.begun else ()
+    if not exited:
+        differ = ()
+    if result.report_dropped:
+        differ = ("the report is longer than what is kept of one", *differ)
+    outcomes, failures = dict(report.outcomes), dict(report.failures)
+    if opaque and not report.begun:
+        if exited and result.exit_code not in _CANNOT_START:
+            outcomes = {COMMAND_ID: Outcome.FAILED if result.exit_code else Outcome.PASSED}
+        ended = str(result.ended)
+    else:
+        ended = _ending(result, report, bool(differ))
+    _blame_running_tests(report.in_flight, ended, result, outcomes, failures)
+    read = _accounts(result, report=report.begun > 0, junit=junit is not None)
+    return TestRun(
+        command=argv,
+        outcomes=outcomes,
+        exit_code=result.exit_code,
+        seconds=result.seconds,
+        ended=ended,
+        output_tail=streams(result)[-_OUTPUT_TAIL_CHARS:],
+        failures=failures,
+        channels=Channels(read, tuple(map(clean, differ)), tuple(map(clean, report.traces))),
+        expected_failures=tuple(sorted(report.expected)),
+        executed=report.executed,
+    )
+
+
+def _ending(result: RunResult, report: Report, differ: bool) -> str:
     if result.ended is not Ended.EXITED:
         return str(result.ended)
-    if not found.begun:
-        # The runner refused to start, or the build failed; a clean exit would be a lie.
-        return INCOMPLETE if result.exit_code == 0 else str(Ended.EXITED)
-    if not found.complete:
+    if not report.begun:
+        # pytest refused to start (its exit codes 1-4 say so); a clean exit would be a lie.
+        return INCOMPLETE if result.exit_code == 0 or result.report else str(Ended.EXITED)
+    if report.begun > len(report.statuses):
         return INCOMPLETE
-    failed = any(outcome in BAD_OUTCOMES for outcome in found.outcomes.values())
-    return INCONSISTENT if failed and result.exit_code == 0 else str(Ended.EXITED)
+    all_well = _bad(report.outcomes) and not any(report.statuses)
+    lies = differ or not report.complete or all_well
+    return INCONSISTENT if lies else str(Ended.EXITED)
 
 
 # ----------------------------------------------------- agreement of the accounts of one run
@@ -260,8 +257,10 @@ def _ended_tool(result: RunResult, found: ParsedOutput) -> str:
 _ENDED_BY_ITSELF = (0, 1, 5)
 
 
-def agreement(report: Report, junit: JunitReport | None, exit_code: int | None) -> tuple[str, ...]:
-    """Return what the channels disagree on, as clauses. `junit` None means not asked for.
+def agreement(
+    report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
+) -> tuple[str, ...]:
+    """Return what the channels disagree on, as clauses. `junit` are outcomes by pytest's names.
 
     Only for runs of our own runners that ended by themselves.
     """
@@ -301,27 +300,26 @@ def _exit_code(report: Report, exit_code: int | None) -> Iterator[str]:
         yield f"the exit code says that all is well, and this failed: {_bad(report.outcomes)}"
 
 
-def _against(report: Report, junit: JunitReport | None, exit_code: int | None) -> Iterator[str]:
+def _against(
+    report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
+) -> Iterator[str]:
     """Check the report against pytest's file."""
-    if junit is None or not report.statuses:
+    if not report.junit or not report.statuses:
         return
-    if junit.problem:
+    if junit is None:
         if exit_code in _ENDED_BY_ITSELF:
-            yield junit.problem
+            yield "pytest's JUnit file is missing, or is no XML"
         return
-    ours = {junit_name(test): _kind(outcome) for test, outcome in _comparable(report)}
-    theirs = {name: _kind(outcome) for name, outcome in junit.outcomes.items()}
+    ours = {
+        # An unexpected pass is a pass in pytest's file.
+        junit_name(test): "passed" if test in report.unexpected else _kind(outcome)
+        for test, outcome in report.outcomes.items()
+    }
+    theirs = {name: _kind(outcome) for name, outcome in junit.items()}
     # A test may choose its name in the file (`record_xml_attribute`): then only counts compare.
     same_names = ours.keys() == theirs.keys()
     if ours != theirs if same_names else Counter(ours.values()) != Counter(theirs.values()):
         yield f"the report says {_counted(ours)}, the JUnit file {_counted(theirs)}"
-
-
-def _comparable(report: Report) -> Iterator[tuple[str, Outcome]]:
-    """Yield the outcomes as in pytest's file, where an unexpected pass is a pass."""
-    for test, outcome in report.outcomes.items():
-        unexpected = outcome is Outcome.SKIPPED and test in report.unexpected
-        yield test, Outcome.PASSED if unexpected else outcome
 
 
 def _kind(outcome: Outcome) -> str:
@@ -337,35 +335,197 @@ def _counted(kinds: Mapping[str, str]) -> str:
     return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "nothing"
 
 
-# --------------------------------------------- JUnit XML, hostile data read with defusedxml
+# ----------------------------------------------------------- the lines that our runners write
+# Code under test shares the process that writes them (`inside/patchshot_watch.py`). Each line ends
+# with a tab and the first 16 hexadecimal digits of an HMAC-SHA256 (RFC 2104) of the previous
+# signature and the line. The key is put where the writer finds it before any code of the target
+# runs, and the writer removes it. Code under test could still look for the key in memory, but it
+# cannot just write to the pipe that it inherits. A report without its `finish` line is incomplete.
 
-# Worst first, because a test has one case for each phase that failed.
-_CASE_ORDER = (Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED, Outcome.PASSED)
+# The file in the tree in which the key waits for the plugin, and the variable that names it inside
+# the sandbox. The plugin removes both.
+KEY_FILE = ".patchshot-seal"
+KEY_VARIABLE = "PATCHSHOT_SEAL"
+
+_KEY_BYTES = 32
+_DIGITS = 16
+
+# It replaces a line without a valid signature, and is counted as unreadable.
+FOREIGN = b"foreign"
+
+
+def new_key() -> bytes:
+    """Return a key for one run."""
+    return secrets.token_bytes(_KEY_BYTES)
+
+
+def verified(data: bytes, key: bytes) -> bytes:
+    """Return the lines without their signatures, and FOREIGN for each unsigned or forged line."""
+    lines, last = [], b""
+    for raw in data.splitlines():
+        line, _, signature = raw.rpartition(b"\t")
+        digest = hmac.new(key, last + line, hashlib.sha256).hexdigest()
+        expected = digest[:_DIGITS].encode("ascii")
+        if hmac.compare_digest(signature, expected):
+            lines.append(line)
+            last = expected
+        else:
+            lines.append(FOREIGN)
+    return b"\n".join(lines)
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Begin(_Line):
+    event: Literal["begin"]
+    runner: str
+    junit: bool = False
+
+
+class _Collected(_Line):
+    event: Literal["collected"]
+    count: int
+
+
+class _Start(_Line):
+    event: Literal["start"]
+    id: str
+    at: float | None = None
+
+
+class _Result(_Line):
+    event: Literal["result"]
+    id: str
+    phase: Literal["collect", "setup", "call", "teardown"]
+    outcome: Literal["passed", "failed", "skipped"]
+    xfail: bool
+    text: str
+
+
+class _Trace(_Line):
+    event: Literal["trace"]
+    id: str
+    lines: list[str]
+    names: list[str]
+    read: list[str]
+    opened: list[str]
+
+
+class _Finish(_Line):
+    event: Literal["finish"]
+    status: int
+    failed: int | None = None
+    stopped: bool = False
+    traces: list[str] = []
+
+
+_AnyLine = _Begin | _Collected | _Start | _Result | _Trace | _Finish
+_LINE: TypeAdapter[_AnyLine] = TypeAdapter(
+    Annotated[_AnyLine, PydanticField(discriminator="event")]
+)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run reported. `statuses` holds one exit status for each `finish` line.
+
+    `collected` and `failed` are the runner's own counts, None where it gives none; `started` is the
+    number of tests that began. Of the tests that are marked to fail, `unexpected` passed and
+    `expected` failed. `foreign` lines were not written by our plugin; `unreadable` counts them too.
+    """
+
+    begun: int = 0
+    statuses: tuple[int, ...] = ()
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    in_flight: tuple[str, ...] = ()
+    unreadable: int = 0
+    foreign: int = 0
+    junit: bool = False
+    collected: int | None = None
+    started: int = 0
+    failed: int | None = None
+    stopped: bool = False
+    unexpected: frozenset[str] = frozenset()
+    expected: frozenset[str] = frozenset()
+    traces: tuple[str, ...] = ()
+    executed: dict[str, Execution] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every session that began also finished, and every line could be read."""
+        return self.begun > 0 and self.begun == len(self.statuses) and not self.unreadable
+
+
+def read_report(data: bytes) -> Report:
+    """Read the lines of a report. Never raises."""
+    report, started = Report(), dict[str, None]()
+    for raw in data.splitlines():
+        try:
+            line = _LINE.validate_json(raw)
+        except ValidationError:
+            report.unreadable += 1
+            report.foreign += raw == FOREIGN
+            continue
+        match line:
+            case _Begin():
+                report.begun += 1
+                report.junit |= line.junit
+            case _Collected() if report.collected is None:
+                report.collected = line.count
+            case _Start():
+                started[line.id] = None
+            case _Result():
+                _add_result(report, line)
+            case _Trace():
+                sets = map(frozenset, (line.lines, line.names, line.read, line.opened))
+                earlier = report.executed.get(line.id, Execution())
+                report.executed[line.id] = earlier | Execution(*sets)
+            case _Finish():
+                report.statuses += (line.status,)
+                report.failed, report.stopped = line.failed, line.stopped
+                report.traces = tuple(sorted({*report.traces, *line.traces}))
+    report.started = len(started)
+    report.in_flight = tuple(test for test in started if test not in report.outcomes)
+    return report
+
+
+def _add_result(report: Report, line: _Result) -> None:
+    """Add a phase of a test. Its first failure counts, and after that a skip."""
+    if line.xfail and line.outcome == "passed":
+        report.unexpected |= {line.id}
+    if line.xfail and line.outcome == "skipped":
+        report.expected |= {line.id}
+    earlier = report.outcomes.get(line.id)
+    if line.outcome == "failed" and earlier not in BAD_OUTCOMES:
+        report.outcomes[line.id] = Outcome.FAILED if line.phase == "call" else Outcome.ERROR
+    elif earlier in (None, Outcome.PASSED):
+        if line.outcome == "skipped" or line.xfail:
+            report.outcomes[line.id] = Outcome.SKIPPED
+        elif line.phase == "call":
+            report.outcomes[line.id] = Outcome.PASSED
+    if line.text and report.outcomes.get(line.id) in BAD_OUTCOMES:
+        report.failures.setdefault(line.id, clean(line.text))
+
+
+# --------------------------------------------- JUnit XML, hostile data read with defusedxml
 
 # Characters that XML cannot hold; pytest writes them as `#x07` (`_pytest.junitxml.bin_xml_escape`).
 _ILLEGAL = re.compile("[^\t\n\r\x20-\x7e\x80-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-@dataclass(frozen=True, slots=True)
-class JunitReport:
-    """Outcomes by `classname.name`. `problem` says why the file could not be read, "" if it was."""
-
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
-    problem: str = ""
-
-
-def read_junit(data: bytes) -> JunitReport:
-    """Read the file. Never raises: `problem` describes an invalid file."""
-    if not data:
-        return JunitReport(problem="pytest's JUnit file is missing or no regular file")
+def read_junit(data: bytes) -> Mapping[str, Outcome] | None:
+    """Return the outcomes by `classname.name`; None for a missing or invalid file."""
     cases = read_cases(data)
     if cases is None:
-        return JunitReport(problem="pytest's JUnit file is no XML, or defines entities")
+        return None
     outcomes: dict[str, Outcome] = {}
-    for case in cases:
+    for case in cases:  # a test has one case for each phase that failed
         name = ".".join(filter(None, (case.classname, case.name)))
-        outcomes[name] = min(outcomes.get(name, case.outcome), case.outcome, key=_CASE_ORDER.index)
-    return JunitReport(outcomes)
+        outcomes[name] = min(outcomes.get(name, case.outcome), case.outcome, key=_WORST_FIRST.index)
+    return outcomes
 
 
 def junit_name(test: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds the changes of a patch that steer the project's tests, beside the tests themselves. Pure.
+"""Groups the changes of a patch by what they may do in the runs, and finds those that steer tests.
 
 A verdict must not rest on files that the patch can bend, so the deciding runs take these from the
 base. `path_rules.steers_tests` knows configuration by its name. This module reads the base to find
@@ -9,7 +9,7 @@ base. `path_rules.steers_tests` knows configuration by its name. This module rea
 - data files that existing tests compare with and that no source file mentions.
 
 `package.json`, `Cargo.toml` and `go.mod` also say what the source needs. They are configuration
-only if the patch changes a part that can steer tests.
+only if the patch changes a part that can steer tests. Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
-from types import MappingProxyType
 
+from agent.patching import is_allowed
 from agent.repository import is_test_path, is_vendored_path, language_of
 from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import FileChange
@@ -35,6 +37,141 @@ from agent.verify.path_rules import (
     module_name,
     steers_tests,
 )
+from agent.verify.runners.base import below, joined
+
+_STARTUP = frozenset({"sitecustomize", "usercustomize"})
+_SUFFIXES = (".pyc", ".pyo", ".pth", ".egg-link")
+_METADATA = (".egg-info", ".dist-info")
+
+# The modules that the runners import beside the standard library.
+_RUNNER = frozenset(
+    {"pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup"}
+    | {"tomli", "colorama", "xdist", "execnet"}
+)
+_OURS = "patchshot_"
+
+# Folders that are on the import path of many projects. A new module in one may hide another's.
+_ROOTS = frozenset({".", "src", "lib", "python"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroups:
+    """The changes of a patch by what they may do in the runs, each sorted by path.
+
+    `configuration` steers the tests, and is as on the base except in the run of the whole patch;
+    `held` says why, by path. `excluded` changes are in no run: Python or pytest would run them
+    without anybody importing them. Those of `hiding` would hide a module, by path. `lifted` are
+    changes of `source` that steer the tests and that the user allows, with the reason.
+    """
+
+    source: tuple[FileChange, ...] = ()
+    tests: tuple[FileChange, ...] = ()
+    configuration: tuple[FileChange, ...] = ()
+    excluded: tuple[FileChange, ...] = ()
+    held: Mapping[str, str] = field(default_factory=dict)
+    hiding: Mapping[str, str] = field(default_factory=dict)
+    lifted: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> tuple[FileChange, ...]:
+        """Return every change but the excluded ones."""
+        return _by_path((*self.source, *self.tests, *self.configuration))
+
+
+def group_changes(
+    changes: Sequence[FileChange],
+    snapshot: Snapshot,
+    roots: Iterable[str] = (".",),
+    *,
+    new_tests: Sequence[str] = (),
+    allow: Collection[str] = (),
+    installed: Collection[str] = (),
+    issue: str = "",
+) -> ChangeGroups:
+    """Group the changes. `roots` are the folders of the tree on the import path.
+
+    `new_tests` are texts of further tests. `allow` are patterns of paths that may steer the tests.
+    `installed` are the top-level modules of the target's interpreter. `issue` is the issue's text.
+    """
+    hiding, held, lifted = dict[str, str](), dict[str, str](), dict[str, str]()
+    texts = [_text(c.after) for c in changes if is_test_change(c) and c.path.endswith(".py")]
+    steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
+    folders = tuple(dict.fromkeys((*roots, *steering.script_folders)))
+    deleted = {change.path for change in changes if change.after is None}
+    groups: dict[str, list[FileChange]] = {}
+    for change in sorted(changes, key=lambda change: change.path):
+        hidden = _hidden_module(change, snapshot, folders, frozenset(installed), deleted)
+        if hidden:
+            hiding[change.path] = f"takes the place of the module {hidden} in the test run"
+        if hidden or _runs_by_itself(change.path):
+            group = "excluded"
+        elif why := steering.why(change):
+            allowed = is_allowed(change.path, allow)
+            (lifted if allowed else held)[change.path] = why
+            group = "source" if allowed else "configuration"
+        else:
+            group = "tests" if is_test_change(change) else "source"
+        groups.setdefault(group, []).append(change)
+    parts = {name: tuple(group) for name, group in groups.items()}
+    return ChangeGroups(**parts, held=held, hiding=hiding, lifted=lifted)
+
+
+def _runs_by_itself(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    starts = any(part.partition(".")[0] in _STARTUP for part in parts)
+    return starts or path.endswith(_SUFFIXES) or any(part.endswith(_METADATA) for part in parts)
+
+
+def _hidden_module(
+    change: FileChange,
+    snapshot: Snapshot,
+    roots: tuple[str, ...],
+    installed: Collection[str],
+    deleted: Collection[str],
+) -> str:
+    """Return the module that a new top-level module would hide from the test run, or ""."""
+    if change.before is not None or change.after is None:
+        return ""
+    for root in roots:
+        inside = below(root, change.path) or ""
+        name = inside.partition("/")[0]
+        top = name.partition(".")[0] if name == inside else name
+        if not inside.endswith((".py", ".so")) or any(map(snapshot.exists, _places(root, top))):
+            continue
+        if top in _RUNNER or top in sys.stdlib_module_names or top.startswith(_OURS):
+            return top
+        if is_test_side(change.path):
+            continue
+        place = joined(root, top)
+        new = not any(path.startswith(f"{place}/") for path in snapshot.files)
+        provides = name == inside or inside == f"{top}/__init__.py"
+        others = (
+            path
+            for other in {*roots, *_ROOTS} - {root}
+            for path in (*_places(other, top), joined(other, inside))
+        )
+        if (top in installed and provides and new) or any(
+            snapshot.exists(path) and path not in deleted for path in others
+        ):
+            return top
+    return ""
+
+
+def _places(root: str, module: str) -> tuple[str, str]:
+    """Return the files that may be a top-level module of a folder on the import path."""
+    place = joined(root, module)
+    return f"{place}.py", f"{place}/__init__.py"
+
+
+def _by_path(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
+    return tuple(sorted(changes, key=lambda change: change.path))
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8", "replace")
+
+
+# ---------------------------------------------------------------------------- what steers tests
 
 # The source that patterns search for names of data files.
 _MOST_SOURCES = 5_000
@@ -42,8 +179,6 @@ _MOST_SOURCES = 5_000
 # Configuration is short. Of more or longer files the rest is not read.
 _MOST_CONFIGURATION = 200
 _MOST_CHARS = 200_000
-
-_CONFIGURES = "it configures the test run"
 
 
 class SteeringFiles:
@@ -61,26 +196,30 @@ class SteeringFiles:
         """Return why a change steers tests, as a phrase; "" if it can be part of a fix."""
         path = change.path
         if steers_tests(path):
-            return _CONFIGURES if _manifest_steers(change) else ""
+            return "it configures the test run" if _manifest_steers(change) else ""
         if is_test_change(change):
             return ""
-        loader = self._loader(path)
-        if loader:
+        if loader := self._loader(path):
             return f"{loader} loads it into the test run"
-        if self._is_assertion_helper(change):
+        if change.before is None:
+            return ""
+        assertions = map(re.escape, _changed_assertions(change))
+        if any(self._is_used(rf"(?<!\w){name}(?!\w)", _is_test) for name in assertions):
             return "it changes assertions that tests use"
-        if self._is_test_helper(change):
+        if self._is_test_helper(path, _text(change.before)):
             return "only tests use it"
-        if self._is_expectation(change):
+        if self._is_expectation(path):
             return "existing tests compare with it, and no source file mentions it"
         return ""
 
     @cached_property
     def _configuration(self) -> Mapping[str, str]:
         """What configuration says of the files that it loads into test runs or has start."""
-        paths = [path for path in self._snapshot.files if _may_load(path)][:_MOST_CONFIGURATION]
+        # settings.py is Django's, which names its test runner there.
+        files = [p for p in self._snapshot.files if steers_tests(p) or p.endswith("settings.py")]
+        paths = [path for path in files if not is_vendored_path(path)][:_MOST_CONFIGURATION]
         texts = {path: self._snapshot.text(path)[:_MOST_CHARS] for path in paths}
-        makefiles = "\n".join(text for path, text in texts.items() if _is_makefile(path))
+        makefiles = "\n".join(text for path, text in texts.items() if _MAKEFILE.search(path))
         variables = dict(_VARIABLE.findall(makefiles))
         loads = {path: _loads(path, text, variables) for path, text in texts.items()}
         for path in self._snapshot.files:  # a script that is started starts further ones
@@ -90,92 +229,75 @@ class SteeringFiles:
 
     def _loader(self, path: str) -> str:
         """Return the configuration of the base that loads a file, which may be new, or ""."""
-        named = (one for one, text in self._configuration.items() if _names(path, one, text))
-        return next(named, "")
+        loaders = (one for one, text in self._configuration.items() if _names(path, one, text))
+        return next(loaders, "")
 
     @cached_property
     def script_folders(self) -> tuple[str, ...]:
         """The folders, but the root, of scripts that run tests: Python imports from them first."""
-        exists = self._snapshot.exists
         started = "\n".join(self._configuration.values())
         scripts = (p for p in self._snapshot.files if p.endswith(".py") and p in started)
         folders = {path.rpartition("/")[0] for path in scripts if self._loader(path)} - {""}
-        return tuple(sorted(f for f in folders if not exists(f"{f}/__init__.py")))
+        return tuple(sorted(f for f in folders if not self._snapshot.exists(f"{f}/__init__.py")))
 
-    # ----------------------------------------------------------------------- test helpers
-
-    def _is_assertion_helper(self, change: FileChange) -> bool:
-        if change.before is None:
-            return False
-        for name in sorted(_changed_assertions(change)):
-            pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
-            if any(map(re.compile(pattern).search, self._new_tests)) or self._in_tests(pattern):
-                return True
-        return False
-
-    def _is_test_helper(self, change: FileChange) -> bool:
+    def _is_test_helper(self, path: str, text: str) -> bool:
         """Whether a source file is for tests, and only they and scripts that run them import it.
 
         It has a name for tests, imports a library for tests, or lies beside such a script. What the
         project's metadata or the issue names is source.
         """
-        path, text = change.path, (change.before or b"").decode("utf-8", "replace")
         library = _TEST_LIBRARIES.get(language_of(path))
-        if library is None or change.before is None:
-            return False
-        beside = path.rpartition("/")[0] in self.script_folders
         named = _FOR_TESTS.search(path)
-        if not (beside or library.search(text) or (named and "test" in named[0].lower())):
+        if library is None or not (
+            path.rpartition("/")[0] in self.script_folders
+            or library.search(text)
+            or (named and "test" in named[0].lower())
+        ):
             return False
-        imported = _import_of(path)
-        if not (any(map(re.compile(imported).search, self._new_tests)) or self._is_used(imported)):
+        imported, module = _import_of(path), module_name(path)
+        if not self._is_used(imported, lambda p: is_test_side(p) or bool(self._loader(p))):
             return False
-        names = rf"{_word(module_name(path))}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
-        if self._any(names, lambda p: PurePosixPath(p).name in _METADATA) or self._is_about(change):
+        names = rf"{_word(module)}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
+        about = {module, path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
+        if self._any(names, lambda p: PurePosixPath(p).name in _PACKAGE_METADATA) or any(
+            re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in about
+        ):
             return False
         return not self._any(
-            imported, lambda p: p != path and self._is_source(p) and not self._loader(p)
+            imported, lambda p: p != path and _is_source(p) and not self._loader(p)
         )
 
-    def _is_used(self, imported: str) -> bool:
-        """Whether a test, or a script that runs tests, has a match of the pattern."""
-        return self._any(imported, lambda path: is_test_side(path) or bool(self._loader(path)))
-
-    def _is_about(self, change: FileChange) -> bool:
-        """Whether the issue names the file, or a function or class of it."""
-        text = (change.before or b"").decode("utf-8", "replace")
-        module = module_name(change.path)
-        names = {module, change.path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
-        return any(re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in names)
-
-    def _is_expectation(self, change: FileChange) -> bool:
-        path = PurePosixPath(change.path)
-        data = language_of(change.path) in PROSE_AND_DATA
-        if not data or change.before is None or path.suffix in _TEMPLATES:
+    def _is_expectation(self, path: str) -> bool:
+        pure = PurePosixPath(path)
+        if language_of(path) not in PROSE_AND_DATA or pure.suffix in _TEMPLATES:
             return False
-        if self._in_source(_word(path.name)):
+        name, folder = _word(pure.name), _word(pure.parent.name)
+        if self._any(name, _is_source):
             return False
-        folder = path.parent.name
-        if self._in_tests(_QUOTE + _word(path.name)):
+        if self._any(_QUOTE + name, _is_test):
             return True
-        in_folder = bool(folder) and self._in_tests(_QUOTE + _word(folder))
-        return in_folder and not self._in_source(_word(folder))
+        in_folder = bool(pure.parent.name) and self._any(_QUOTE + folder, _is_test)
+        return in_folder and not self._any(folder, _is_source)
 
-    def _in_tests(self, pattern: str) -> bool:
-        return self._any(pattern, lambda path: is_test_path(path) or is_python_test(path))
+    def _is_used(self, pattern: str, accepts: Callable[[str], bool]) -> bool:
+        """Whether such a file, or a test that comes with the patch, has a match of the pattern."""
+        return any(re.search(pattern, text) for text in self._new_tests) or self._any(
+            pattern, accepts
+        )
 
-    def _in_source(self, pattern: str) -> bool:
-        return self._any(pattern, self._is_source)
-
-    @staticmethod
-    def _is_source(path: str) -> bool:
-        prose = language_of(path) in PROSE_AND_DATA or path.rpartition("/")[2] == "setup.py"
-        return not (prose or is_test_side(path))
-
-    def _any(self, pattern: str, wanted: Callable[[str], bool]) -> bool:
+    def _any(self, pattern: str, accepts: Callable[[str], bool]) -> bool:
         search = re.compile(pattern).search
-        paths = [path for path in self._snapshot.files if wanted(path)]
+        paths = [path for path in self._snapshot.files if accepts(path)]
         return any(search(self._snapshot.text(path)) for path in paths[:_MOST_SOURCES])
+
+
+def _is_test(path: str) -> bool:
+    return is_test_path(path) or is_python_test(path)
+
+
+def _is_source(path: str) -> bool:
+    prose = language_of(path) in PROSE_AND_DATA or path.rpartition("/")[2] == "setup.py"
+    return not (prose or is_test_side(path))
 
 
 _QUOTE = r"['\"`][^'\"`\n]*"
@@ -192,6 +314,8 @@ _TEMPLATES = frozenset({".html", ".htm", ".xhtml", ".po", ".pot"})
 # ------------------------------------------------------------- what configuration loads or starts
 
 _INI = re.compile(r"\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml")
+_MAKEFILE = re.compile(r"(?:makefile[^/]*|\.mk)$", re.IGNORECASE)
+_SCRIPT_CONFIGURATION = re.compile(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$")
 _PLUGIN_OPTION = re.compile(r"(?<![\w-])-p[\s'\",=]*[A-Za-z_][\w.]*")
 _TEST_RUNNER = re.compile(r"\bTEST_RUNNER\s*=\s*['\"][\w.]+")
 _CONFTEST = re.compile(
@@ -224,21 +348,10 @@ _STARTS = (
 )
 
 
-def _may_load(path: str) -> bool:
-    """Whether a file of the base may name others that take part in test runs."""
-    is_settings = path.endswith("settings.py")  # of Django, which names its test runner there
-    return (steers_tests(path) or is_settings) and not is_vendored_path(path)
-
-
-def _is_makefile(path: str) -> bool:
-    name = path.rpartition("/")[2].lower()
-    return "makefile" in name or name.endswith(".mk")
-
-
 def _loads(path: str, text: str, variables: Mapping[str, str]) -> str:
     """Return the parts of a configuration file that load files or start commands."""
     name = path.rpartition("/")[2]
-    if _is_makefile(path) or name.endswith("justfile"):
+    if _MAKEFILE.search(name) or name.endswith("justfile"):
         text = _recipes(text)
         for _ in range(_NESTED):
             text = _USED.sub(lambda use: variables.get(use[1], use[0]), text)
@@ -255,7 +368,7 @@ def _loads(path: str, text: str, variables: Mapping[str, str]) -> str:
         parts += _CONFTEST.findall(text)
     elif name.endswith("settings.py"):
         parts += _TEST_RUNNER.findall(text)
-    elif re.search(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$", name):
+    elif _SCRIPT_CONFIGURATION.search(name):
         parts += (f"\n{found[0]}" for found in _SCRIPT_NAMES.finditer(text))
     return "\n".join(parts)
 
@@ -291,7 +404,6 @@ def _of_scripts(text: str) -> str:
 def _names(path: str, configuration: str, loads: str) -> bool:
     """Whether the parts of a configuration file that load files name this one."""
     pure, folder = PurePosixPath(path), configuration.rpartition("/")[0]
-    below = path.removeprefix(f"{folder}/") if folder else path
     if not loads or pure.suffix == ".txt":  # requirements of packages
         return False
     if pure.suffix == ".py":
@@ -299,13 +411,12 @@ def _names(path: str, configuration: str, loads: str) -> bool:
         plugin = r"(?:-p[\s'\",=]*|['\"]|\bfrom |-m )"
         if re.search(rf"{plugin}(?:{modules})(?!\w|\.\w+\.)", loads):
             return True
-    stem = str(pure.with_suffix("")).removesuffix("/index")
-    stem_below = stem.removeprefix(f"{folder}/") if folder else stem
-    words = "|".join(sorted({re.escape(one) for one in (path, below)}))
+    names = {path}
     scripts = pure.suffix in (".js", ".ts", ".cjs", ".mjs", ".tsx")
     if scripts:
-        words += "|" + "|".join(sorted({re.escape(one) for one in (stem, stem_below)}))
-    word = rf"(?:<rootDir>/|\./)?(?:{words})(?![\w./-])"
+        names.add(str(pure.with_suffix("")).removesuffix("/index"))
+    names |= {name.removeprefix(f"{folder}/") for name in names}
+    word = rf"(?:<rootDir>/|\./)?(?:{'|'.join(sorted(map(re.escape, names)))})(?![\w./-])"
     quoted = rf"|['\"]{word}['\"]|^\s*-?\s*{word}$" if scripts else ""
     return re.search(rf"(?:{_STARTS}){word}{quoted}", loads, re.MULTILINE) is not None
 
@@ -329,10 +440,9 @@ def _manifest_steers(change: FileChange) -> bool:
     if parts is None or change.before is None or change.after is None:
         return True
     try:
-        before, after = (parts(data.decode()) for data in (change.before, change.after))
+        return parts(change.before.decode()) != parts(change.after.decode())
     except (ValueError, RecursionError, AttributeError, TypeError):
         return True
-    return before != after
 
 
 def _of_package(text: str) -> object:
@@ -350,16 +460,16 @@ def _of_cargo(text: str) -> object:
     manifest = tomllib.loads(text)
     package = manifest.pop("package", {})
     placed = {
-        name: wanted
-        for name, wanted in manifest.pop("dependencies", {}).items()
-        if isinstance(wanted, dict) and {"path", "git", "package", "registry"} & wanted.keys()
+        name: source
+        for name, source in manifest.pop("dependencies", {}).items()
+        if isinstance(source, dict) and {"path", "git", "package", "registry"} & source.keys()
     }
     manifest.pop("features", None)
     return manifest, placed, [package.get(key) for key in _CARGO_STEERS]
 
 
 def _of_go(text: str) -> object:
-    return [found.groups() for found in _GO_DIRECTIVE.finditer(text)]
+    return _GO_DIRECTIVE.findall(text)
 
 
 _MANIFESTS: Mapping[str, Callable[[str], object]] = {
@@ -370,22 +480,18 @@ _MANIFESTS: Mapping[str, Callable[[str], object]] = {
 
 # -------------------------------------------------------------------------------- test helpers
 
-_METADATA = frozenset({"pyproject.toml", "setup.cfg", "setup.py", "package.json"})
+_PACKAGE_METADATA = frozenset({"pyproject.toml", "setup.cfg", "setup.py", "package.json"})
 _DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 _OF_SCRIPTS = re.compile(
     r"['\"](?:(?:node:)?assert(?:/strict)?|node:test|@jest/globals|vitest|jest|mocha|chai|ava|tap|sinon"
     r"|should|expect|@testing-library/[\w-]+)['\"]"
 )
-_TEST_LIBRARIES = MappingProxyType(
-    {
-        "python": re.compile(
-            r"^\s*(?:import|from)\s+(?:_?pytest|unittest|hypothesis|nose|testtools)\b", re.MULTILINE
-        ),
-        "javascript": _OF_SCRIPTS,
-        "typescript": _OF_SCRIPTS,
-        "tsx": _OF_SCRIPTS,
-    }
-)
+_TEST_LIBRARIES: Mapping[str, re.Pattern[str]] = {
+    "python": re.compile(
+        r"^\s*(?:import|from)\s+(?:_?pytest|unittest|hypothesis|nose|testtools)\b", re.MULTILINE
+    ),
+    **dict.fromkeys(("javascript", "typescript", "tsx"), _OF_SCRIPTS),
+}
 
 
 def _import_of(path: str) -> str:
@@ -410,35 +516,30 @@ _ASSERTS = re.compile(r"\b(?:assert\w*|expect|throw|raise|panic!?|t\.(?:Error|Fa
 _NAMED = re.compile(r"(?:function\s+|func\s+(?:\([^)]*\)\s*)?|fn\s+|(?:const|let|var)\s+)(\w+)")
 
 
-def _changed_assertions(change: FileChange) -> frozenset[str]:
-    """Return the names of assertion functions that a change to a source file touches."""
+def _changed_assertions(change: FileChange) -> list[str]:
+    """Return the names of assertion functions that a change to a source file touches, sorted."""
     for_tests = _FOR_TESTS.search(change.path) is not None
-    if language_of(change.path) != "python":
-        return _changed_elsewhere(change) if for_tests else frozenset()
-    before, after = _assertions(change.before), _assertions(change.after)
-    changed = (name for name, code in before.items() if after.get(name) != code)
-    starts = ("assert", *(_CHECKS if for_tests else ()))
-    return frozenset(name for name in changed if name.lower().lstrip("_").startswith(starts))
-
-
-def _changed_elsewhere(change: FileChange) -> frozenset[str]:
-    before = (change.before or b"").decode("utf-8", "replace")
-    after = (change.after or b"").decode("utf-8", "replace")
-    left, right = set(before.splitlines()), set(after.splitlines())
-    if any(_ASSERTS.search(line) for line in left ^ right):
-        return frozenset(_NAMED.findall(before))
-    return frozenset()
+    if language_of(change.path) == "python":
+        before, after = _assertions(change.before), _assertions(change.after)
+        starts = ("assert", *(_CHECKS if for_tests else ()))
+        names = (name for name in before if name.lower().lstrip("_").startswith(starts))
+        return sorted(name for name in names if after.get(name) != before[name])
+    text = _text(change.before)
+    differing = set(text.splitlines()) ^ set(_text(change.after).splitlines())
+    if for_tests and any(map(_ASSERTS.search, differing)):
+        return sorted({*_NAMED.findall(text)})
+    return []
 
 
 def _assertions(data: bytes | None) -> dict[str, str]:
     """Return the functions that assert, or raise AssertionError, with their code."""
-    found: dict[str, str] = {}
+    functions: dict[str, str] = {}
     for node in ast.walk(tree_of(data)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any(map(_fails, ast.walk(node))):
-            found[node.name] = found.get(node.name, "") + ast.dump(node)
-    return found
+            functions[node.name] = functions.get(node.name, "") + ast.dump(node)
+    return functions
 
 
 def _fails(node: ast.AST) -> bool:

@@ -2,24 +2,28 @@
 
 Python interpreters are tried in this order: the one that the user named; the active environment,
 unless it is Patchshot's own; `.venv` or `venv` of the scope's folder and of those above it, up to
-the repository's root; Patchshot's own environment when
-it is the active one (a developer who installed Patchshot beside the project's dependencies);
-`python3` on PATH; the interpreter that runs Patchshot. The last three are guesses, and the first of
-them that can import pytest is taken. Candidates are found by reading files. What they can import is
-asked inside the sandbox only, because a repository's `.venv` may be anything.
+the repository's root; Patchshot's own environment when it is the active one (a developer who
+installed Patchshot beside the project's dependencies); `python3` on PATH; the interpreter that runs
+Patchshot. The last three are guesses, and the first of them that can import pytest is taken.
+
+Candidates and programs are found by reading files and links. What an interpreter can import is
+asked inside the sandbox only, because a repository's `.venv` may be anything. The sandbox is given
+access to a program's installation folder and to the package store that it uses offline, never to
+the whole home folder or to settings files, because they hold tokens.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -28,9 +32,17 @@ from pydantic import TypeAdapter, ValidationError
 from agent.errors import ConfigurationError
 from agent.types.protocols import Snapshot
 from agent.verify.cache import Probed, ResultCache, probe_key
-from agent.verify.runners.base import PYTHON, joined, probe_command
-from agent.verify.runners.programs import Interpreter, Tools, find_programs
+from agent.verify.runners.base import (
+    PYTHON,
+    Interpreter,
+    Toolchain,
+    Tools,
+    joined,
+    parsed_toml,
+    probe_command,
+)
 from sandbox import (
+    SYSTEM,
     TESTBED,
     Limits,
     RunResult,
@@ -60,15 +72,6 @@ _T = TypeVar("_T")
 _PROBED = TypeAdapter(Probed)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ToolChoices:
-    """The user's choices: `--python`, VIRTUAL_ENV and PATH (None: PATH of this process)."""
-
-    python: Path | None = None
-    virtual_env: str | None = None
-    search_path: str | None = None
-
-
 class ToolFinder:
     """Finds the tools of suites, and remembers them; `cache` outlives this object.
 
@@ -79,14 +82,20 @@ class ToolFinder:
         self,
         snapshot: Snapshot,
         sandbox: Sandbox,
-        choices: ToolChoices,
-        cache: ResultCache | None = None,
+        cache: ResultCache,
+        *,
+        python: Path | None = None,
+        virtual_env: str | None = None,
+        search_path: str | None = None,
     ) -> None:
+        """`python` is `--python`, `virtual_env` VIRTUAL_ENV, and `search_path` PATH."""
         self._snapshot = snapshot
         self._sandbox = sandbox
-        self._choices = choices
         self._cache = cache
-        self._python: Tools | None = None
+        self._explicit = python
+        self._virtual_env = virtual_env
+        self._search_path = search_path
+        self._found: Tools | None = None
 
     def tools(self, programs: tuple[str, ...], cancel: threading.Event) -> Tools:
         """Return the interpreter, if it is among `programs`, and the other programs.
@@ -98,44 +107,42 @@ class ToolFinder:
         others = tuple(name for name in programs if name != PYTHON)
         if not others or self._sandbox.foreign_root:
             return python  # an image brings its own programs, on its own PATH
-        found = find_programs(others, self._snapshot, search_path=self._choices.search_path)
-        return dataclasses.replace(python, toolchain=found)
+        found = find_programs(others, self._snapshot, search_path=self._search_path)
+        return replace(python, toolchain=found)
 
     def python(self, cancel: threading.Event) -> Tools:
         """Return the target's Python, which is found once. Raises as `tools`."""
-        if self._python is not None:
-            return self._python
+        if self._found is not None:
+            return self._found
         tools = self._find_python(cancel)
         if not cancel.is_set():  # a cancelled probe says nothing about the interpreter
-            self._python = tools
+            self._found = tools
         return tools
 
     def _find_python(self, cancel: threading.Event) -> Tools:
-        choices = self._choices
         found: list[Tools] = []
         for candidate in self._candidates():
             tools = self._probe(candidate, cancel)
             if tools.interpreter and (candidate.certain or tools.pytest):
                 return tools
             found.append(tools)
-        if choices.python is not None:
-            raise ConfigurationError(f"--python {choices.python}: {found[0].problem}")
+        if self._explicit is not None:
+            raise ConfigurationError(f"--python {self._explicit}: {found[0].problem}")
         usable = [tools for tools in found if tools.interpreter]
         return (*usable, *found, Tools(None, problem=_NO_PYTHON))[0]
 
     def _candidates(self) -> Sequence[Interpreter]:
-        choices = self._choices
         if not self._sandbox.foreign_root:
             return candidates(
                 self._snapshot.root,
-                choices.python,
-                choices.virtual_env,
+                self._explicit,
+                self._virtual_env,
                 scope=self._snapshot.scope,
                 tracked=self._is_tracked,
-                search_path=choices.search_path,
+                search_path=self._search_path,
             )
-        if choices.python is not None:
-            return [Interpreter(choices.python, "chosen with --python, in the image")]
+        if self._explicit is not None:
+            return [Interpreter(self._explicit, "chosen with --python, in the image")]
         return [
             Interpreter(Path(one.path), "found in the image", certain=one.certain)
             for one in candidate_interpreters(self._sandbox)
@@ -152,30 +159,30 @@ class ToolFinder:
                 real = find_interpreter(candidate.path, work_tree=self._snapshot.root)
             except SandboxError as error:
                 return Tools(None, problem=str(error))
-            interpreter = dataclasses.replace(candidate, path=real.executable, read_only=real.paths)
+            interpreter = replace(candidate, path=real.executable, read_only=real.paths)
         answer = self._versions(interpreter, cancel)
         if answer is None:
             why = explain_closed_paths(self._sandbox, (interpreter.path, *interpreter.read_only))
             problem = f"{interpreter.path} does not start inside the sandbox"
             return Tools(None, problem=f"{problem}: {why}" if why else problem)
         version, pytest, modules = answer
-        if _numbers(version) < _OLDEST_PYTHON:
+        if tuple(int(n) for n in version.split(".")[:2] if n.isdigit()) < _OLDEST_PYTHON:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")
-        interpreter = dataclasses.replace(interpreter, version=version)
+        interpreter = replace(interpreter, version=version)
         return Tools(interpreter, pytest, modules=modules)
 
     def _versions(self, interpreter: Interpreter, cancel: threading.Event) -> Probed | None:
         """Ask an interpreter about itself; None where it does not start."""
         command = probe_command(interpreter, limits_of(PROBE_SECONDS))
         key = probe_key(interpreter.path, command.argv, interpreter.read_only, self._sandbox.name)
-        cached = self._cache.answer(key, time.time()) if self._cache else None
+        cached = self._cache.answer(key, time.time())
         if cached is not None:
             return cached
         with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
             result = self._sandbox.run(command, tree, cancel=cancel)
         answer = last_json(result, _PROBED)
-        if answer is not None and self._cache and not cancel.is_set():
-            self._cache.put_answer(key, answer)
+        if answer is not None and not cancel.is_set():
+            self._cache.put_answer(key, answer, time.time())
         return answer
 
 
@@ -200,10 +207,6 @@ def last_json(result: RunResult, adapter: TypeAdapter[_T]) -> _T | None:
         return adapter.validate_json(lines[-1]) if lines else None
     except ValidationError:
         return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 # ----------------------------------------- candidates, found by reading files
@@ -254,7 +257,7 @@ def _possible(
     search_path: str | None,
 ) -> Iterator[tuple[Path, str, bool]]:
     active = _environment_python(Path(virtual_env).absolute()) if virtual_env else None
-    own = virtual_env is not None and _same(Path(virtual_env), Path(sys.prefix))
+    own = virtual_env is not None and real_path(Path(virtual_env)) == real_path(Path(sys.prefix))
     if active and not own:
         yield active, "the active virtual environment", True
     for name in (joined(folder, name) for folder in folders for name in _FOLDERS):
@@ -314,11 +317,8 @@ def _pyenv_versions(root: Path, repo_root: Path) -> Iterator[str]:
     """Yield versions in pyenv's order: the nearest `.python-version`, then the global one."""
     files = [folder / ".python-version" for folder in (repo_root, *repo_root.parents)]
     for file in (*files, root / "version"):
-        try:
-            names = (read_small_file(file) or b"").decode("utf-8").split()
-        except (OSError, UnicodeDecodeError):
-            continue
         # A name must be one folder: `..` would lead out of pyenv's own.
+        names = _small_text(file).split()
         yield from (n for n in names if _PYENV_NAME.fullmatch(n) and not n.startswith("."))
 
 
@@ -326,17 +326,225 @@ def _version(path: Path) -> str:
     """Return the version that a virtual environment's pyvenv.cfg names, or ""."""
     if path == Path(sys.executable):
         return ".".join(map(str, sys.version_info[:3]))
-    try:
-        data = read_small_file(path.parent.parent / "pyvenv.cfg") or b""
-        found = _VERSION.search(data.decode("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return ""
+    found = _VERSION.search(_small_text(path.parent.parent / "pyvenv.cfg"))
     return found[1] if found else ""
+
+
+def _small_text(path: Path) -> str:
+    """Return the text of a small regular file, "" for any other."""
+    try:
+        return (read_small_file(path) or b"").decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _same(left: Path, right: Path) -> bool:
-    return os.path.realpath(left) == os.path.realpath(right)
+# ------------------------------------------------------------- programs, found by reading files
+
+
+# A program: its path, the host paths that it needs to read, and its environment.
+_Program = tuple[Path, tuple[Path, ...], Mapping[str, str]]
+
+
+def find_programs(
+    names: Sequence[str],
+    snapshot: Snapshot,
+    *,
+    search_path: str | None = None,
+    home: Path | None = None,
+) -> Toolchain:
+    """Find the programs of `_FINDERS`; other names are ignored.
+
+    `search_path` is PATH and `home` the folder of the user's package stores; both default to those
+    of this process. A program inside the repository is not taken: the target must not bring its own
+    compiler.
+    """
+    path = os.environ.get("PATH", "") if search_path is None else search_path
+    home = Path.home() if home is None else home
+    repository = real_path(snapshot.root)
+    programs: dict[str, _Program] = {}
+    searched = [name for name in names if name in _FINDERS]
+    for name in searched:
+        files = _executables(name, path, repository)
+        matches = (_FINDERS[name](file, home, snapshot) for file in files)
+        match = next((program for program in matches if program is not None), None)
+        if match is not None:
+            programs[name] = match
+    environment = {k: v for _, _, more in programs.values() for k, v in more.items()}
+    every = {path for _, paths, _ in programs.values() for path in paths}
+    shown = tuple(sorted(path for path in every if _may_be_shown(path, home)))
+    return Toolchain(
+        programs={name: program for name, (program, _, _) in sorted(programs.items())},
+        read_only=shown,
+        environment=dict(sorted(environment.items())),
+        missing=tuple(sorted(set(searched) - programs.keys())),
+        notes=tuple(_unreadable(shown)) if os.geteuid() == 0 else (),
+    )
+
+
+def real_path(path: Path) -> Path:
+    """Return the path with all links resolved."""
+    return Path(os.path.realpath(path))
+
+
+def _executables(name: str, search_path: str, repository: Path) -> Iterator[Path]:
+    """Yield the executable files of that name outside the repository, in the order of PATH."""
+    for folder in map(Path, search_path.split(":")):
+        file = folder / name
+        inside = real_path(file).is_relative_to(repository)
+        if folder.is_absolute() and not inside and file.is_file() and os.access(file, os.X_OK):
+            yield file
+
+
+def _may_be_shown(path: Path, home: Path) -> bool:
+    """Whether the path exists, the sandbox lacks it, and it does not hold the user's home."""
+    real = real_path(path)
+    in_system = any(real.is_relative_to(folder) for folder in SYSTEM)
+    return real.exists() and not in_system and not real_path(home).is_relative_to(real)
+
+
+def _unreadable(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield a note for each path that the sandbox's own user cannot read (Patchshot is root)."""
+    for path in paths:
+        needed = stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0)
+        if path.stat().st_mode & needed != needed:
+            yield f"{path} is closed to the sandbox's own user; open it with chmod -R o+rX"
+
+
+# Packages in Maven's store record the mirror that they came from. They are used even though the
+# settings.xml that names the mirror is missing here. The first option is for Maven 3, the second
+# for Maven 3.9 and later.
+_ANY_ORIGIN = (
+    "-Dmaven.legacyLocalRepo=true -Daether.enhancedLocalRepository.trackingFilename=.no-origin"
+)
+
+
+def _find_make(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    real = real_path(file)
+    return (file, (real,), {}) if real.name in ("make", "gmake") else None
+
+
+def _find_go(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    real = real_path(file)
+    root = real.parent.parent
+    if real.name != "go" or not (root / "pkg" / "tool").is_dir():
+        return None
+    modules = home / "go" / "pkg" / "mod"
+    environment = {"GOPROXY": "off", "GOSUMDB": "off", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
+    store = {"GOMODCACHE": str(modules)} if modules.is_dir() else {}
+    return real, (root, modules), {**environment, **store}
+
+
+def _find_node(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find node, npm's folder beside it, and the packages that the user installed."""
+    real = real_path(file)
+    if real.name not in ("node", "nodejs"):  # the shim of a version manager
+        return None
+    packages = real.parent.parent / "lib" / "node_modules"
+    return real, (real, packages, *_node_modules(snapshot)), {}
+
+
+def _node_modules(snapshot: Snapshot) -> Iterator[Path]:
+    """Yield each `node_modules` beside a package.json that is not part of the repository."""
+    for pure in map(PurePosixPath, snapshot.files):
+        if pure.name != "package.json" or "node_modules" in pure.parts:
+            continue
+        inner = pure.parent / "node_modules"
+        folder = real_path(snapshot.root) / inner
+        tracked = any(path.startswith(f"{inner}/") for path in snapshot.files)
+        if folder.is_dir() and not (folder.is_symlink() or tracked or snapshot.exists(str(inner))):
+            yield folder
+
+
+def _find_npm(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find npm, a script in a package of its own."""
+    real = real_path(file)
+    package = next((p for p in real.parents if (p / "package.json").is_file()), None)
+    return (file, (package, file), {}) if package is not None else None
+
+
+def _find_java(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    real = real_path(file)
+    root = real.parent.parent
+    if real.name != "java" or not (root / "lib").is_dir():
+        return None
+    # Distributions link the configuration to `/etc/java-*`.
+    links = (real_path(link).parts for link in sorted((root / "conf").glob("*")))
+    settings = (
+        Path(*parts[:3])
+        for parts in links
+        if parts[:2] == ("/", "etc") and len(parts) > 3 and "java" in parts[2]
+    )
+    return real, (root, *settings), {"JAVA_HOME": str(root)}
+
+
+def _find_maven(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find Maven with its own configuration, without any `settings.xml`: those hold passwords."""
+    real = real_path(file)
+    root = real.parent.parent
+    if real.name != "mvn" or not (root / "boot").is_dir():
+        return None
+    own = (real_path(root / "bin" / "m2.conf"), real_path(root / "conf" / "logging"))
+    store = home / ".m2" / "repository"
+    options = {"MAVEN_OPTS": f"-Dmaven.repo.local={store} {_ANY_ORIGIN}"} if store.is_dir() else {}
+    return real, (root, *own, store), options
+
+
+_CHANNEL = re.compile(r"\w[\w.+-]*")
+
+
+def _find_cargo(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find cargo with its toolchain. A rustup proxy leads to the one that rustup would use."""
+    real: Path | None = real_path(file)
+    store = home / ".cargo"
+    if real is not None and real.name == "rustup":
+        store = file.parent.parent
+        real = _cargo_behind_rustup(store, snapshot)
+    if real is None or real.name != "cargo":
+        return None
+    prefix = real.parent.parent
+    shown = prefix if (prefix / "lib" / "rustlib").is_dir() else real
+    packages = tuple(store / name for name in ("registry", "git") if (store / name).is_dir())
+    environment = {"CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never"}
+    home_of_packages = {"CARGO_HOME": str(store)} if packages else {}
+    return real, (shown, *packages), {**environment, **home_of_packages}
+
+
+def _cargo_behind_rustup(store: Path, snapshot: Snapshot) -> Path | None:
+    """Find the cargo of the pinned or default toolchain: `.rustup` lies beside `.cargo`."""
+    rustup = store.parent / store.name.replace("cargo", "rustup")
+    settings = _small_text(rustup / "settings.toml")
+    channels = [*_pinned_channels(snapshot), parsed_toml(settings).get("default_toolchain")]
+    for channel in channels:
+        if not isinstance(channel, str) or not _CHANNEL.fullmatch(channel):
+            continue
+        for folder in sorted((rustup / "toolchains").glob(f"{channel}*")):
+            exact = folder.name == channel or folder.name.startswith(f"{channel}-")
+            if exact and os.access(folder / "bin" / "cargo", os.X_OK):
+                return folder / "bin" / "cargo"
+    return None
+
+
+def _pinned_channels(snapshot: Snapshot) -> Iterator[object]:
+    """Yield the channel that the repository pins: the file has two names and two formats."""
+    for name in ("rust-toolchain.toml", "rust-toolchain"):
+        if name in snapshot.files:
+            text = snapshot.text(name)
+            table = parsed_toml(text).get("toolchain")
+            yield table.get("channel") if isinstance(table, dict) else text.strip()
+
+
+# For each program its finder. It gets an executable file of that name on PATH, the home folder and
+# the target's snapshot, and returns None if the file is not the program itself.
+_FINDERS: Mapping[str, Callable[[Path, Path, Snapshot], _Program | None]] = {
+    "cargo": _find_cargo,
+    "go": _find_go,
+    "java": _find_java,
+    "make": _find_make,
+    "mvn": _find_maven,
+    "node": _find_node,
+    "npm": _find_npm,
+}

@@ -13,10 +13,9 @@ in folders of tests stay as they are, because tests compare with what is in them
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from agent.repository import is_test_path
@@ -25,12 +24,21 @@ from agent.types import FileChange
 from agent.types.protocols import Snapshot
 from agent.verify.cache import digest_of
 from agent.verify.tools import mount_of
-from sandbox import Sandbox, SandboxError, Workspace, prepare_products, prepare_workspace
+from sandbox import (
+    Sandbox,
+    SandboxError,
+    Workspace,
+    prepare_products,
+    prepare_workspace,
+    read_small_file,
+)
 
 # These backends show the workspace at its own path instead of mounting it.
 IN_PLACE = frozenset({"process", "landlock"})
 
 _BYTE_CODE = (".pyc", ".pyo")
+
+_UNREAD = ("binary", "too-large", "unreadable")
 
 # The end of the name of the folder in which tests are run a second time.
 _ELSEWHERE = "-again"
@@ -69,11 +77,9 @@ class PrivateTrees:
                 **self._files,
                 **dict.fromkeys(skipped, None),
             }
-            hidden = {
-                path
-                for path in {*overlay, *snapshot.files, *_unread(snapshot)}
-                if _is_withheld(path)
-            }
+            # Files that are in the commit but that the snapshot has no text of.
+            unread = {s.path for s in snapshot.skipped if s.reason in _UNREAD}
+            hidden = set(filter(_is_withheld, {*overlay, *snapshot.files, *unread}))
             overlay |= {path: self._placeholder(path, overlay) for path in hidden}
             mount = mount_of(snapshot, self._sandbox)
             self._base = prepare_workspace(
@@ -133,12 +139,6 @@ def _is_withheld(path: str) -> bool:
     return is_secret_path(path) and not is_test_path(path)
 
 
-def _unread(snapshot: Snapshot) -> Iterator[str]:
-    """Return the paths of files that are in the commit but that the snapshot has no text of."""
-    kinds = ("binary", "too-large", "unreadable")
-    return (skip.path for skip in snapshot.skipped if skip.reason in kinds)
-
-
 def known_secrets(snapshot: Snapshot) -> KnownSecrets:
     """Return the values of the files of secrets, fixtures of tests excepted."""
     return KnownSecrets(snapshot.read(path) for path in snapshot.files if _is_withheld(path))
@@ -146,43 +146,16 @@ def known_secrets(snapshot: Snapshot) -> KnownSecrets:
 
 def build_products(snapshot: Snapshot) -> Mapping[str, bytes]:
     """Return the build products in folders of tracked Python files, as path -> bytes."""
-    found: dict[str, bytes] = {}
+    products: dict[str, bytes] = {}
     left = _MOST_PRODUCT_BYTES
-    for path in _ignored_products(snapshot):
-        data = _read_regular(snapshot.root / path, left)
-        if data is not None:
-            found[path] = data
-            left -= len(data)
-    return found
-
-
-def _ignored_products(snapshot: Snapshot) -> Iterator[str]:
     folders = {str(PurePosixPath(path).parent) for path in snapshot.files if path.endswith(".py")}
     for folder in sorted(folders):
-        for name in _file_names(snapshot.root / folder):
-            path = name if folder == "." else f"{folder}/{name}"
-            if _PRODUCT.fullmatch(name) and not snapshot.exists(path):
-                yield path
-
-
-def _file_names(folder: Path) -> Iterable[str]:
-    """Return the sorted names of a folder's regular files; none for a link or a missing folder."""
-    try:
-        if folder.is_symlink():
-            return ()
-        with os.scandir(folder) as entries:
-            return sorted(e.name for e in entries if e.is_file(follow_symlinks=False))
-    except OSError:
-        return ()
-
-
-def _read_regular(path: Path, most: int) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode) or state.st_size > most:
-            return None
-        return file.read(most)
+        place = snapshot.root / folder
+        for file in sorted(place.glob("*")) if not place.is_symlink() else ():
+            path = file.name if folder == "." else f"{folder}/{file.name}"
+            if _PRODUCT.fullmatch(file.name) and not snapshot.exists(path):
+                with suppress(OSError):  # it is too large
+                    data = read_small_file(file, left)
+                    products |= {path: data} if data is not None else {}
+                    left -= len(data or b"")
+    return products

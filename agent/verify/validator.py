@@ -33,17 +33,16 @@ from agent.types import (
 from agent.types.events import Event, Notice
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import TestChooser, select_tests
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.wording import listed, not_started
 from agent.verify.patch_validation import PatchValidation
 from agent.verify.path_rules import is_test_file
-from agent.verify.plan import group_changes, import_roots
+from agent.verify.plan import BASE, SOURCE, import_roots
 from agent.verify.reporting import broken_syntax
 from agent.verify.reports import COMMAND_ID, nothing_run, streams
+from agent.verify.runners import runner_of
 from agent.verify.runners.base import split_command
-from agent.verify.runners.registry import runner_of
-from agent.verify.runs import BASE, SOURCE
+from agent.verify.steering import group_changes
 from sandbox import Sandbox, SandboxError
 
 _NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."

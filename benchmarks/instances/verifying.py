@@ -12,8 +12,7 @@ from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
 from agent.types.protocols import Snapshot
 from agent.verify.environments.preparing import Prepared
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import Task, ValidationOptions
+from agent.verify.executor import SuiteExecutor, Task, ValidationOptions
 from agent.verify.plan import import_roots
 from benchmarks.instances.history import Repair
 from sandbox.types import Ended, Sandbox

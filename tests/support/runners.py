@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent.types import TestRun
-from agent.verify.runners import registry
-from agent.verify.runners.base import PYTHON, RunContext, Runner, Suite
-from agent.verify.runners.programs import Interpreter, Tools, find_programs
+from agent.verify import runners as registry
+from agent.verify.runners.base import PYTHON, Interpreter, RunContext, Runner, Suite, Tools
+from agent.verify.tools import find_programs
 from sandbox.bwrap import BwrapSandbox
 from sandbox.host import find_interpreter
 from sandbox.types import Command, Ended, Limits, RunResult
@@ -63,6 +63,10 @@ class Project:
                 workspace.write(path, text.encode())
             result = BwrapSandbox().run(command, workspace)
         return runner.read(chosen, command, result)
+
+
+def detected(files: Mapping[str, str], *changed: str, test_cmd: str | None = None) -> Suite:
+    return registry.detect(MemorySnapshot(files), test_cmd, changed)
 
 
 def tools_for(runner: Runner, suite: Suite, project: Project) -> Tools:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.types import AppliedPatch, FileChange, Outcome, TestRun
-from agent.verify import report_lines
+from agent.verify import reports
 from agent.verify.runners.base import INSIDE
 from sandbox.types import Command, Ended, Probe, RunResult
 from sandbox.workspace import Workspace
@@ -79,15 +79,15 @@ class ScriptedSandbox:
 
 def plugin_in(command: Command, tree: Path) -> Callable[[bytes], bytes]:
     """Starts as our plugin does: takes the key away. Returns what signs a report as it would."""
-    if report_lines.KEY_VARIABLE not in command.environment:
+    if reports.KEY_VARIABLE not in command.environment:
         return lambda report: report
-    key = (tree / report_lines.KEY_FILE).read_bytes()
-    (tree / report_lines.KEY_FILE).unlink()
+    key = (tree / reports.KEY_FILE).read_bytes()
+    (tree / reports.KEY_FILE).unlink()
     return lambda report: signed(report.splitlines(), key)
 
 
 def signed(lines: list[bytes], key: bytes) -> bytes:
-    """Sign lines as the plugin does (see `agent.verify.report_lines`)."""
+    """Sign lines as the plugin does (see `agent.verify.reports`)."""
     written, last = [], b""
     for line in lines:
         last = hmac.new(key, last + line, hashlib.sha256).hexdigest()[:16].encode()
@@ -97,14 +97,14 @@ def signed(lines: list[bytes], key: bytes) -> bytes:
 
 def run_plugin(folder: Path, *paths: str) -> RunResult:
     """Run pytest with our plugin and without a sandbox, and remove the signatures."""
-    report, junit, key = folder / "report", folder / "junit.xml", report_lines.new_key()
-    (folder / report_lines.KEY_FILE).write_bytes(key)
+    report, junit, key = folder / "report", folder / "junit.xml", reports.new_key()
+    (folder / reports.KEY_FILE).write_bytes(key)
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{folder}:{INSIDE}",
         "SANDBOX_REPORT": str(report),
         "SANDBOX_JUNIT": str(junit),
-        report_lines.KEY_VARIABLE: str(folder / report_lines.KEY_FILE),
+        reports.KEY_VARIABLE: str(folder / reports.KEY_FILE),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     options = ("-p", "patchshot_pytest", "--continue-on-collection-errors", f"--rootdir={folder}")
@@ -115,7 +115,7 @@ def run_plugin(folder: Path, *paths: str) -> RunResult:
         capture_output=True,
         timeout=60,
     )
-    written = report_lines.verified(report.read_bytes() if report.exists() else b"", key)
+    written = reports.verified(report.read_bytes() if report.exists() else b"", key)
     xml = junit.read_bytes() if junit.exists() else b""
     ended = Ended.EXITED
     return RunResult(ended, done.returncode, done.stdout, done.stderr, 0.1, written, "", xml)

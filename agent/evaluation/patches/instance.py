@@ -222,12 +222,13 @@ def _without_steering(
     groups = group_changes(patch.changes, snapshot, roots, allow=allow, installed=modules)
     own = {change.path for change in trees.tests.changes}
     why = {change.path: "would run by itself" for change in groups.excluded}
-    why.update(dict(groups.hiding))
+    why.update(groups.hiding)
     why.update({change.path: "belongs to the tests" for change in groups.tests})
     why.update({path: f"steers the tests ({reason})" for path, reason in groups.held.items()})
     notes = [f"left out of the run: {path} {why[path]}" for path in sorted(why.keys() - own)]
     notes += [f"left out of the run: {what}" for what in patch.left_out]
-    notes += [f"the row's own patch changes {path} too: {reason}" for path, reason in groups.lifted]
+    lifted = groups.lifted.items()
+    notes += [f"the row's own patch changes {path} too: {reason}" for path, reason in lifted]
     notes += [
         f"{change.path} of the patch gave way to the test patch"
         for change in patch.changes

@@ -29,7 +29,7 @@ from agent.verify.environments.building import (
     find_python,
 )
 from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
-from agent.verify.runners.programs import parsed_toml
+from agent.verify.runners.base import parsed_toml
 
 # The folder of environments below the cache folder.
 FOLDER = "environments"

@@ -7,7 +7,7 @@ is in a folder of its own, because that folder joins the target's PYTHONPATH.
 The lines go to the pipe that SANDBOX_REPORT names. The last one is `finish`: without it the run
 ended before pytest did, and the report is incomplete. Two more accounts of the same run come beside
 it: the JUnit file that pytest itself writes to SANDBOX_JUNIT, and the exit code. PATCHSHOT_SEAL
-names a file with the key that lines are signed with (`agent.verify.report_lines`).
+names a file with the key that lines are signed with (`agent.verify.reports`).
 
 The variables and the key are read and removed before any file of the target is imported; so pytest
 runs that tests start write nothing. The reader is `agent.verify.reports`.

@@ -67,7 +67,7 @@ _CALLABLE = (types.FunctionType, types.BuiltinFunctionType, type)
 class LineWriter:
     """Writes JSON lines from the process that created it; a forked child of a test writes none.
 
-    With a `key` each line is signed (`agent.verify.report_lines`), so that code that
+    With a `key` each line is signed (`agent.verify.reports`), so that code that
     finds the pipe cannot add lines that look like ours.
     """
 

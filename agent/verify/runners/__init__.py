@@ -1,1 +1,86 @@
-"""The test runners that projects use: one module each, listed in `registry`."""
+"""The table of test runners, and the choice of the one that a project's tests are run with.
+
+To add a runner, write one `Runner` row (`base.Runner` describes its fields) beside those of its
+language and add it to `_ROWS`. A program that it needs gets a finder in `agent.verify.tools`. A
+language that is new here also needs a rule for its test files in `agent.verify.path_rules`.
+
+The user's own command wins. After that the language of the change comes first, then the one that
+most of the project is written in, and of a language the first row that detects its project.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from agent.repository import is_test_path, is_vendored_path, language_of, subtree
+from agent.types.protocols import Snapshot
+from agent.verify.runners.base import COMMAND, Runner, Suite, Tools, joined, split_command
+from agent.verify.runners.compiled import CARGO, GO, MAVEN
+from agent.verify.runners.javascript import JAVASCRIPT_RUNNERS
+from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITTEST
+
+# Special runners come before general ones. The order of the languages decides between two that
+# have the same number of files.
+_ROWS: tuple[Runner, ...] = (
+    *(DJANGO, PYTEST, ANY_COMMAND),
+    *JAVASCRIPT_RUNNERS,
+    *(GO, CARGO, MAVEN),
+)
+
+RUNNERS: Mapping[str, Runner] = MappingProxyType(
+    {row.name: row for row in (*_ROWS, UNITTEST, MAKE)}
+)
+"""All runners by name."""
+
+# The languages that share runners, in the order of the table; and the group of each language.
+_GROUPS = tuple(dict.fromkeys(row.languages for row in _ROWS))
+_GROUP_OF = {language: group for group in _GROUPS for language in group}
+
+# The default: most targets are Python, and the reply may contain the first test.
+_DEFAULT = Suite("pytest", "no test of the project was recognised")
+
+STANDS_IN = "stands-in-for"
+"""In `Suite.settings` of a suite that `fitting` replaced: the name of the missing runner."""
+
+
+def runner_of(suite: Suite) -> Runner:
+    """Return the runner of a suite."""
+    return RUNNERS[suite.runner]
+
+
+def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()) -> Suite:
+    """Return the suite of a project or its scope. The language of the `changed` paths comes first.
+
+    Raises ConfigurationError for a `test_cmd` that is no command line.
+    """
+    if test_cmd is not None:
+        suite = Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd))
+    else:
+        inner = subtree(snapshot)
+        groups = _ordered_groups(inner, changed)
+        rows = [row for group in groups for row in _ROWS if row.languages == group]
+        suites = (row.detect(inner) for row in (*rows, MAKE))
+        suite = next(filter(None, suites), _DEFAULT)
+    return replace(suite, cwd=joined(snapshot.scope or ".", suite.cwd))
+
+
+def fitting(suite: Suite, tools: Tools) -> Suite:
+    """Return the suite, or one that uses unittest where pytest is missing."""
+    if suite.runner != "pytest" or tools.interpreter is None or tools.pytest is not None:
+        return suite
+    why = f"pytest cannot be imported by {tools.interpreter.path}, so unittest is used"
+    return Suite("unittest", why, (), suite.cwd, suite.environment, {STANDS_IN: suite.runner})
+
+
+def _ordered_groups(snapshot: Snapshot, changed: Sequence[str]) -> list[tuple[str, ...]]:
+    """Order by the number of changed source files, of changed tests, and of all files."""
+    files = (
+        _GROUP_OF.get(f.language) for p, f in snapshot.files.items() if not is_vendored_path(p)
+    )
+    counts, first = Counter(files), Counter[tuple[str, ...] | None]()
+    for path in changed:
+        first[_GROUP_OF.get(language_of(path))] += 1 if is_test_path(path) else len(changed) + 1
+    return sorted(_GROUPS, key=lambda group: (-first[group], -counts[group], _GROUPS.index(group)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -17,8 +18,7 @@ from typing import Literal
 from agent.errors import ConfigurationError
 from agent.types import TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.runners.programs import COMMAND_PROGRAMS, Interpreter, Tools
-from sandbox import PATH, Command, Limits, RunResult
+from sandbox import PATH, Command, Limits, RunResult, SandboxError
 
 PYTHON = "python"
 """In `Runner.needs`: the target's interpreter, which `agent.verify.tools` finds."""
@@ -28,13 +28,71 @@ COMMAND = "command"
 
 
 @dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Programs by name, the host paths that they need to see, and their environment.
+
+    A container image brings its own programs: the toolchain is empty then, and names are left to
+    PATH. `missing` are the names that were not found; `notes` are warnings for the user.
+    """
+
+    programs: Mapping[str, Path] = field(default_factory=dict)
+    read_only: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def program(self, name: str) -> str:
+        """Return the path of a program, or its bare name where it was not found."""
+        return str(self.programs.get(name, name))
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders of the programs, for PATH."""
+        return tuple(dict.fromkeys(str(path.parent) for _, path in sorted(self.programs.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python of the target. `path` is what is run; a virtual environment's link is kept.
+
+    `read_only` are the host paths that it needs to see. `version` is "" until it is known.
+    `certain` means that the user or the project chose it, so that it is not a guess.
+    """
+
+    path: Path
+    why: str
+    read_only: tuple[Path, ...] = ()
+    version: str = ""
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What runs the tests of a suite. `pytest` is its version, None where it cannot be imported.
+
+    `interpreter` is None where no Python works inside the sandbox; `problem` then says why.
+    `modules` are the top-level modules that the interpreter can import, sorted.
+    """
+
+    interpreter: Interpreter | None
+    pytest: str | None = None
+    problem: str = ""
+    modules: tuple[str, ...] = ()
+    toolchain: Toolchain = field(default_factory=Toolchain)
+
+    def needed(self) -> Interpreter:
+        """Return the interpreter. Raises SandboxError with the `problem` where none works."""
+        if self.interpreter is None:
+            raise SandboxError(self.problem)
+        return self.interpreter
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """How a project's tests are run: `runner` by name, `why` in words for the report.
 
-    `argv` is the project's own command without targets, () where the runner brings its own (pytest,
-    unittest). `cwd` is relative to the tree. `environment` comes from the project's configuration
-    (tox's setenv, say) and is untrusted. `settings` carries values from `Runner.detect` to the
-    other functions, under names of the runner's own.
+    `argv` is the project's own command without targets, () where the runner brings its own.
+    `cwd` is relative to the tree. `environment` comes from the project's configuration and is
+    untrusted. `settings` carries values from `Runner.detect` to the runner's other functions.
     """
 
     runner: str
@@ -58,22 +116,6 @@ class RunContext:
     import_roots: tuple[str, ...] = (".",)
 
 
-def _no_suite(snapshot: Snapshot) -> Suite | None:
-    return None
-
-
-def _no_targets(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    return ()
-
-
-def _no_other_way(suite: Suite, run: TestRun) -> Suite | None:
-    return None
-
-
-def _same_name(suite: Suite, name: str) -> str:
-    return name
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """One way to run tests. Its functions run nothing.
@@ -83,49 +125,54 @@ class Runner:
     `read(suite, command, result)` reads the outcomes by test id and never raises: `ended` shows
     what is wrong. An id is the test file's path where that is known, then `::` and the test's name.
 
-    `languages` (`agent.repository.language_of`) are those of the projects that may use it, () for
-    a runner that is only used if the user or a configuration names it. `detect` returns the suite
-    that a snapshot's files show. `needs` are the required programs: `PYTHON` or names of
-    `programs.FINDERS`.
+    `languages` (`agent.repository.language_of`) are those of the projects that may use it.
+    `detect` returns the suite that a snapshot's files show. `needs` are the required programs:
+    `PYTHON` or those that `agent.verify.tools` finds.
     `targets` returns the words that run these test files, in order and without repeats; the files
     may be new, so that the snapshot lacks them, and those that it cannot run are left out.
     `selects`: single test files can be named; otherwise every run covers the whole suite.
-    `signs`: each report line ends with a signature (`report_lines`); only our own runners for
-    Python sign theirs. `building` returns a command that builds the tests into a cache in the tree
-    once, on the base, and runs nothing of it; every run then has a copy of the cache.
-    `again` returns another way to run the same tests if the runner refused to start, as it does
-    if the project's options name plugins that are not installed. `test_id` converts the runner's
-    own name of a test to the id that `read` gives it.
+    `signs`: each report line ends with a signature; only our own runners for Python sign theirs.
+    `building` returns a command that builds the tests into a cache in the tree once, on the base,
+    and runs nothing of it; every run then has a copy of the cache.
+    `again` returns another way to run the same tests if the runner refused to start.
+    `test_id` converts the runner's own name of a test to the id that `read` gives it.
     """
 
     name: str
     command: Callable[[Suite, Sequence[str], RunContext], Command]
     read: Callable[[Suite, Command, RunResult], TestRun]
     languages: tuple[str, ...] = ()
-    detect: Callable[[Snapshot], Suite | None] = _no_suite
+    detect: Callable[[Snapshot], Suite | None] = lambda snapshot: None
     needs: tuple[str, ...] = ()
-    targets: Callable[[Suite, Sequence[str], Snapshot], tuple[str, ...]] = _no_targets
+    targets: Callable[[Suite, Sequence[str], Snapshot], tuple[str, ...]] = lambda *_: ()
     selects: bool = True
     signs: bool = False
     building: Callable[[Suite, RunContext], Command] | None = None
-    again: Callable[[Suite, TestRun], Suite | None] = _no_other_way
-    test_id: Callable[[Suite, str], str] = _same_name
+    again: Callable[[Suite, TestRun], Suite | None] = lambda suite, run: None
+    test_id: Callable[[Suite, str], str] = lambda suite, name: name
 
     def programs(self, suite: Suite) -> tuple[str, ...]:
         """Return the required programs; those of a command line depend on its words."""
         if self.name != COMMAND:
             return self.needs
         names = (PurePosixPath(word).name for word in _program_words(suite.argv))
-        more = (program for name in names for program in COMMAND_PROGRAMS.get(name, ()))
+        more = (program for name in names for program in _COMMAND_PROGRAMS.get(name, ()))
         return (*self.needs, *dict.fromkeys(more))
+
+
+# The programs that a command line needs, by a word that names one.
+_COMMAND_PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    **{name: (name,) for name in ("cargo", "go", "make", "node")},
+    "mvn": ("mvn", "java"),
+    **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("npm", "node")),
+}
 
 
 def below(folder: str, path: str) -> str | None:
     """Return the path relative to a folder of the tree; None where it lies outside."""
     if folder == ".":
         return path
-    pure = PurePosixPath(path)
-    return str(pure.relative_to(folder)) if pure.is_relative_to(folder) else None
+    return path[len(folder) + 1 :] or "." if f"{path}/".startswith(f"{folder}/") else None
 
 
 def joined(folder: str, path: str) -> str:
@@ -135,9 +182,12 @@ def joined(folder: str, path: str) -> str:
     return path if folder == "." else f"{folder}/{path}"
 
 
-def nearest(paths: Sequence[str]) -> str | None:
-    """Return the path nearest to the root, of equally near ones the first by name."""
-    return min(paths, key=lambda path: (path.count("/"), path), default=None)
+def parsed_toml(text: str) -> Mapping[str, object]:
+    """Return the table of a TOML text; an empty one where it is invalid."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
 
 
 # ----------------------------------------------------------------------------------- commands
@@ -206,7 +256,7 @@ def python_command(
     shown = (*interpreter.read_only, INSIDE, *toolchain.read_only)
     return Command(
         argv,
-        environment={**allowed_environment(environment), **own},
+        environment={**_allowed_environment(environment), **own},
         cwd=cwd,
         limits=context.limits,
         read_only=tuple(dict.fromkeys(shown)),
@@ -249,7 +299,7 @@ def tool_command(
     own = {**toolchain.environment, **environment, "PATH": ":".join(path)}
     return Command(
         tuple(argv),
-        environment={**allowed_environment(suite.environment), **own},
+        environment={**_allowed_environment(suite.environment), **own},
         cwd=suite.cwd,
         limits=replace(limits, address_space=max(limits.address_space, _RESERVED)),
         read_only=(INSIDE, *toolchain.read_only),
@@ -302,8 +352,7 @@ _SHELL_SYNTAX = re.compile(r"[|&;<>()`$*?\n]|^\s*[A-Za-z_]\w*=|(?<!\S)~")
 
 
 def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
-    """Split a command line as a shell would. One with shell syntax (`&&`, `|`, `>`, `$NAME`, `*`,
-    `NAME=value ...`) becomes `/bin/sh -c COMMAND`.
+    """Split a command line as a shell would; one with shell syntax becomes `/bin/sh -c COMMAND`.
 
     Raises ConfigurationError when it is empty or its quotes do not match.
     """
@@ -328,7 +377,7 @@ def _program_words(argv: tuple[str, ...]) -> Sequence[str]:
     return tuple(words)
 
 
-def allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
+def _allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a project may set for its own tests."""
     return {
         name: text

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from agent.repository import is_vendored_path, language_of
 from agent.types import Outcome, TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.report_lines import clean
 from agent.verify.reports import (
     LINE_LIMIT,
     TEXT_LIMIT,
     Case,
     ParsedOutput,
+    clean,
     collected,
     make_tool_run,
     read_cases,
@@ -35,16 +34,21 @@ from agent.verify.runners.base import (
     below,
     collecting,
     joined,
-    nearest,
+    parsed_toml,
     tool_command,
 )
-from agent.verify.runners.programs import parsed_toml
 from sandbox import Command, RunResult
 
 
 def _manifests(snapshot: Snapshot, name: str) -> list[str]:
+    """Return the paths of the project's files of that name, those nearest to the root first."""
     paths = (path for path in snapshot.files if PurePosixPath(path).name == name)
-    return [path for path in paths if not is_vendored_path(path)]
+    own = [path for path in paths if not is_vendored_path(path)]
+    return sorted(own, key=lambda path: (path.count("/"), path))
+
+
+def _folder(path: str) -> str:
+    return str(PurePosixPath(path).parent)
 
 
 # ------------------------------------------------------------------------------------------ Go
@@ -61,20 +65,19 @@ _MODULE_PATH = "module"
 
 
 def _detect_go(snapshot: Snapshot) -> Suite | None:
-    """Look for a module with test files; of several the one nearest to the root is taken."""
-    chosen = nearest(_manifests(snapshot, "go.mod"))
-    if chosen is None or not any(path.endswith("_test.go") for path in snapshot.files):
+    manifests = _manifests(snapshot, "go.mod")
+    if not manifests or not any(path.endswith("_test.go") for path in snapshot.files):
         return None
-    module = _MODULE.search(snapshot.text(chosen))
+    module = _MODULE.search(snapshot.text(manifests[0]))
     settings = {_MODULE_PATH: module[1] if module else ""}
-    folder = str(PurePosixPath(chosen).parent)
-    return Suite("go", f"{chosen} and Go test files", cwd=folder, settings=settings)
+    why = f"{manifests[0]} and Go test files"
+    return Suite("go", why, cwd=_folder(manifests[0]), settings=settings)
 
 
 def _go_packages(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
     """Return packages: the folders of the files, and folders of tests, as ids name them."""
-    tested = {str(PurePosixPath(p).parent) for p in snapshot.files if p.endswith("_test.go")}
-    go = (str(PurePosixPath(path).parent) for path in paths if language_of(path) == "go")
+    tested = {_folder(path) for path in snapshot.files if path.endswith("_test.go")}
+    go = (_folder(path) for path in paths if language_of(path) == "go")
     named = (path for path in paths if path in tested)
     folders = [f for f in (below(suite.cwd, path) for path in (*go, *named)) if f]
     return tuple(dict.fromkeys("." if f == "." else f"./{f}" for f in folders))
@@ -96,68 +99,55 @@ def _go(argv: Sequence[str], suite: Suite, context: RunContext) -> Command:
 
 
 def _read_go(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    events = _GoEvents(suite, result.stderr.decode("utf-8", "replace"))
+    parsed = ParsedOutput()
+    loose: list[str] = []  # output of no single test
+    texts: dict[str, list[str]] = {}
+    ends: dict[str, str] = {}  # how each package ended, "" while it runs
     for raw in result.report.splitlines():
-        events.take(raw)
-    events.parsed.complete = not events.open
-    output = "\n".join(filter(None, (streams(result), "".join(events.loose))))
-    return make_tool_run(command, result, events.parsed, output)
-
-
-@dataclass(slots=True)
-class _GoEvents:
-    """Collects the events of one run. `build` is what compilers print before Go 1.24.
-
-    `open` are packages that have begun and not ended; `loose` is output of no single test.
-    """
-
-    suite: Suite
-    build: str
-    parsed: ParsedOutput = field(default_factory=ParsedOutput)
-    open: dict[str, None] = field(default_factory=dict)
-    loose: list[str] = field(default_factory=list)
-    _texts: dict[str, list[str]] = field(default_factory=dict)
-
-    def take(self, raw: bytes) -> None:
-        """Read one line. A line that is not JSON is output of the build."""
-        try:
-            event = json.loads(raw)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict):
-            text = raw.decode("utf-8", "replace")
-            self.loose.append(text + "\n")
-            not_built = _GO_NOT_BUILT.match(text)
-            if not_built:
-                self._end_package(_go_folder(self.suite, not_built[1]), "fail")
-            return
-        action, package, test, text = (
-            text_of(event.get(key)) for key in ("Action", "Package", "Test", "Output")
-        )
+        event = _go_event(raw)
+        if event is None:  # output of the build
+            line = raw.decode("utf-8", "replace")
+            loose.append(f"{line}\n")
+            if not_built := _GO_NOT_BUILT.match(line):
+                ends[_go_folder(suite, not_built[1])] = "fail"
+            continue
+        action, package, test, text = event
         if not package:  # build-output, build-fail (since Go 1.24)
-            self.loose.append(text)
-            return
-        folder = _go_folder(self.suite, package)
-        self.open[folder] = None
+            loose.append(text)
+            continue
+        folder = _go_folder(suite, package)
+        ends.setdefault(folder, "")
         name = f"{folder}::{test}" if test else folder
         if action == "output":
-            self._texts.setdefault(name, []).append(text[:TEXT_LIMIT])
-            self.loose += [] if test else [text]
+            texts.setdefault(name, []).append(text[:TEXT_LIMIT])
+            loose += [] if test else [text]
         elif action == "run" and test:
-            self.parsed.start(name)
+            parsed.start(name)
         elif action in _GO_OUTCOMES and test:
-            self.parsed.add(name, _GO_OUTCOMES[action], "".join(self._texts.get(name, ())))
+            parsed.add(name, _GO_OUTCOMES[action], "".join(texts.get(name, ())))
         elif action in _GO_OUTCOMES:
-            self._end_package(folder, action)
+            ends[folder] = action
+    build = result.stderr.decode("utf-8", "replace")
+    failed = {t.partition("::")[0] for t, o in parsed.outcomes.items() if o is Outcome.FAILED}
+    for folder in (folder for folder, end in ends.items() if end == "fail"):
+        if folder not in failed:  # it did not build, or ended outside a test
+            text = "".join((build, *loose[-200:], *texts.get(folder, ())))
+            parsed.add(folder, Outcome.ERROR, text)
+    parsed.begun |= any(ends.values())
+    parsed.complete = all(ends.values())
+    output = "\n".join(filter(None, (streams(result), "".join(loose))))
+    return make_tool_run(command, result, parsed, output)
 
-    def _end_package(self, folder: str, action: str) -> None:
-        self.open.pop(folder, None)
-        self.parsed.begun = True
-        inside = [o for t, o in self.parsed.outcomes.items() if t.startswith(f"{folder}::")]
-        if action == "fail" and Outcome.FAILED not in inside:
-            # It did not build, or ended outside a test.
-            text = "".join((self.build, *self.loose[-200:], *self._texts.get(folder, ())))
-            self.parsed.add(folder, Outcome.ERROR, text)
+
+def _go_event(raw: bytes) -> tuple[str, ...] | None:
+    """Return the action, package, test and output of a line; None if it is no event."""
+    try:
+        event = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    return tuple(text_of(event.get(key)) for key in ("Action", "Package", "Test", "Output"))
 
 
 def _go_folder(suite: Suite, package: str) -> str:
@@ -195,17 +185,25 @@ GO = Runner(
 
 # `     Running unittests src/lib.rs (target/debug/deps/name-0123456789abcdef)`, `   Doc-tests name`
 _RUNNING = re.compile(
-    r"\s+Running (?:unittests )?(?P<path>\S+) \((?:\S*/)?(?P<crate>[\w-]+)-[0-9a-f]{16}\)"
-    r"|\s+Doc-tests (?P<doc>[\w-]+)"
+    r"^ +(?:Running (?:unittests )?(?P<path>\S+) \((?:\S*/)?(?P<crate>[\w-]+)-[0-9a-f]{16}\)"
+    r"|Doc-tests (?P<doc>[\w-]+))",
+    re.MULTILINE,
 )
+_COUNT = re.compile(r"^running \d+ tests?$", re.MULTILINE)
 _TEST = re.compile(
-    r"test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<word>ok|FAILED|ignored)(?:, .*)?$"
+    r"^test (.+?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, .*)?$", re.MULTILINE
 )
-_FAILURE = re.compile(r"---- (?P<name>.+?) stdout ----$")
-_SUMMARY = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
-_COUNT = re.compile(r"running \d+ tests?$")
+_FAILURE = re.compile(
+    r"^---- (.+?) stdout ----$\n(.*?)(?=^---- .+ stdout ----$|^failures:$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_SUMMARY = re.compile(
+    r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE
+)
 # The end of a build whose test program `tests/x.rs` does not compile.
-_CARGO_NOT_BUILT = re.compile(r"error: could not compile `[^`]+` \(test \"(?P<name>[\w-]+)\"\)")
+_CARGO_NOT_BUILT = re.compile(
+    r"^error: could not compile `[^`\n]+` \(test \"([\w-]+)\"\)", re.MULTILINE
+)
 _CARGO_OUTCOMES = {"ok": Outcome.PASSED, "FAILED": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 
 # The files that Cargo makes a test target of by their location (The Cargo Book, "Package Layout").
@@ -221,27 +219,23 @@ _SEVERAL = "several"
 
 def _detect_cargo(snapshot: Snapshot) -> Suite | None:
     manifests = _manifests(snapshot, "Cargo.toml")
-    chosen = nearest(manifests)
-    if chosen is None:
+    if not manifests:
         return None
-    root = str(PurePosixPath(chosen).parent)
-    names: dict[str, str] = {}
+    root = _folder(manifests[0])
+    settings: dict[str, str] = {}
     for path in manifests:
-        folder = below(root, str(PurePosixPath(path).parent))
+        folder = below(root, _folder(path))
         package = parsed_toml(snapshot.text(path)).get("package")
         name = text_of(package.get("name")) if isinstance(package, dict) else ""
         if folder is not None and name:
-            names[folder] = name
-    owners: dict[str, str] = {}
-    for path in snapshot.files:
-        inner = below(root, path) if path.endswith(".rs") else None
-        target = _ROOT_FILE.fullmatch(inner) if inner else None
+            settings[_PACKAGE + folder] = name
+    for path in sorted(snapshot.files):
+        target = _ROOT_FILE.fullmatch(below(root, path) or "")
         owner = (target["folder"] or ".") if target else ""
-        if target and owner in names:
-            owners[target["file"]] = _SEVERAL if target["file"] in owners else owner
-    settings = {_PACKAGE + folder: name for folder, name in names.items()}
-    settings |= {_FILE + file: owner for file, owner in sorted(owners.items())}
-    return Suite("cargo", f"the project has {chosen}", cwd=root, settings=settings)
+        if target and _PACKAGE + owner in settings:
+            key = _FILE + target["file"]
+            settings[key] = _SEVERAL if key in settings else owner
+    return Suite("cargo", f"the project has {manifests[0]}", cwd=root, settings=settings)
 
 
 def _packages(suite: Suite) -> dict[str, str]:
@@ -252,13 +246,12 @@ def _packages(suite: Suite) -> dict[str, str]:
 
 def _cargo_targets(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
     """Return the options for packages and targets: `--package=a`, `--test=b`, `--lib`."""
-    names, packages = _packages(suite), dict[str, None]()
-    kinds = dict[str, None]()
+    names, packages, kinds = _packages(suite), dict[str, None](), dict[str, None]()
     for path in (below(suite.cwd, p) for p in paths if p.endswith(".rs")):
         holding = [folder for folder in names if path and below(folder, path) is not None]
-        folder = max(holding, key=lambda f: (f != ".", len(f)), default=None)
-        if path is None or folder is None:
+        if path is None or not holding:
             continue
+        folder = max(holding, key=lambda f: (f != ".", len(f)))
         library = joined(suite.cwd, joined(folder, "src/lib.rs"))
         kind = _kind(below(folder, path) or "", snapshot.exists(library))
         if kind:
@@ -288,89 +281,54 @@ def _run_cargo(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
 
 
 def _read_cargo(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    output = _CargoOutput(suite)
-    for line in clean(result.stdout.decode("utf-8", "replace")).splitlines():
-        output.take(line[:LINE_LIMIT])
-    return make_tool_run(command, result, output.result())
+    """Read the merged streams: the build, then the output of each test program."""
+    lines = clean(result.stdout.decode("utf-8", "replace")).splitlines()
+    text = "\n".join(line[:LINE_LIMIT] for line in lines)
+    programs = list(_RUNNING.finditer(text))
+    ends = [*(program.start() for program in programs), len(text)]
+    build, parsed = text[: ends[0]], ParsedOutput(complete=True)
+    for name in _CARGO_NOT_BUILT.findall(build):
+        path = _cargo_path(suite, f"tests/{name}.rs", ".")
+        parsed.add(path, Outcome.ERROR, build)
+    for program, end in zip(programs, ends[1:], strict=True):
+        target = _cargo_target(suite, program)
+        for output in _COUNT.split(text[program.end() : end])[1:]:
+            _read_program(parsed, target, output)
+    return make_tool_run(command, result, parsed)
 
 
-@dataclass(slots=True)
-class _CargoOutput:
-    """Reads the merged streams line by line. `_pending` test programs have not summed up."""
-
-    suite: Suite
-    parsed: ParsedOutput = field(default_factory=ParsedOutput)
-    _target: str = ""
-    _pending: int = 0
-    _counts: dict[str, int] = field(default_factory=dict)
-    _failure: str | None = None
-    _lines: list[str] = field(default_factory=list)  # before the first test program
-    _texts: dict[str, list[str]] = field(default_factory=dict)
-    _wrong: bool = False
-
-    def take(self, line: str) -> None:
-        """Read one line."""
-        if not self.parsed.begun:
-            self._build(line)
-        running, test = _RUNNING.match(line), _TEST.match(line)
-        summary, failure = _SUMMARY.match(line), _FAILURE.match(line)
-        if running:
-            self._target = _cargo_target(self.suite, running)
-        elif _COUNT.match(line):
-            self._pending += 1
-            self.parsed.begun = True
-            self._counts = dict.fromkeys(_CARGO_OUTCOMES, 0)
-        elif failure:
-            self._failure = f"{self._target}::{failure['name']}"
-        elif summary:
-            self._pending -= 1
-            self._failure = None
-            counts = [self._counts.get(word, 0) for word in _CARGO_OUTCOMES]
-            self._wrong |= self._pending < 0 or [int(n) for n in summary.groups()] != counts
-        elif self._failure is not None and line != "failures:":
-            self._texts.setdefault(self._failure, []).append(line)
-        else:
-            self._failure = None
-            if test and self._pending > 0:
-                self._counts[test["word"]] += 1
-                name = f"{self._target}::{test['name']}"
-                self.parsed.add(name, _CARGO_OUTCOMES[test["word"]])
-
-    def _build(self, line: str) -> None:
-        self._lines.append(line)
-        failed = _CARGO_NOT_BUILT.match(line)
-        if failed:
-            file = f"tests/{failed['name']}.rs"
-            folder = self.suite.settings.get(_FILE + file, _SEVERAL)
-            path = file if folder == _SEVERAL else joined(folder, file)
-            self.parsed.add(joined(self.suite.cwd, path), Outcome.ERROR, "\n".join(self._lines))
-
-    def result(self) -> ParsedOutput:
-        """Return the outcomes; they are complete when every program's summary matches them."""
-        self.parsed.complete = self._pending == 0 and not self._wrong
-        for test, lines in self._texts.items():
-            if self.parsed.outcomes.get(test) is Outcome.FAILED:
-                self.parsed.add(test, Outcome.FAILED, "\n".join(lines))
-        return self.parsed
+def _read_program(parsed: ParsedOutput, target: str, output: str) -> None:
+    """Read what a program prints after `running n tests`. Its summary has to match its tests."""
+    parsed.begun = True
+    failures = dict(_FAILURE.findall(output))
+    tests = _TEST.findall(output.partition("\nfailures:\n")[0])
+    words = [word for _, word in tests]
+    counts = tuple(str(words.count(word)) for word in _CARGO_OUTCOMES)
+    parsed.complete &= _SUMMARY.findall(output) == [counts]
+    for name, word in tests:
+        text = failures.get(name, "")
+        parsed.add(f"{target}::{name}", _CARGO_OUTCOMES[word], text)
 
 
-def _cargo_target(suite: Suite, running: re.Match[str]) -> str:
+def _cargo_path(suite: Suite, file: str, unknown: str) -> str:
+    """Return the path in the tree of a root file, `unknown` as its package's folder if unclear."""
+    folder = suite.settings.get(_FILE + file, _SEVERAL)
+    return joined(suite.cwd, joined(unknown if folder == _SEVERAL else folder, file))
+
+
+def _cargo_target(suite: Suite, program: re.Match[str]) -> str:
     """Return the root file of a test program as a path of the tree, where one package has it."""
-    if running["doc"]:
-        return f"doc {running['doc']}"
-    path = running["path"]
-    folder = suite.settings.get(_FILE + path, _SEVERAL)
-    if folder == _SEVERAL:
-        names = _packages(suite)
-        owners = [
-            owner
-            for owner, name in names.items()
-            if name.replace("-", "_") == running["crate"] or len(names) == 1
-        ]
-        if len(owners) != 1:
-            return f"{running['crate']} {path}"
-        folder = owners[0]
-    return joined(suite.cwd, joined(folder, path))
+    if program["doc"]:
+        return f"doc {program['doc']}"
+    file, crate, names = program["path"], program["crate"], _packages(suite)
+    owners = [
+        folder
+        for folder, name in names.items()
+        if name.replace("-", "_") == crate or len(names) == 1
+    ]
+    if len(owners) != 1 and suite.settings.get(_FILE + file, _SEVERAL) == _SEVERAL:
+        return f"{crate} {file}"
+    return _cargo_path(suite, file, owners[0] if owners else ".")
 
 
 CARGO = Runner(
@@ -399,10 +357,10 @@ _NOT_HERE = ("-Dsurefire.failIfNoSpecifiedTests=false", "-DfailIfNoTests=false")
 
 
 def _detect_maven(snapshot: Snapshot) -> Suite | None:
-    chosen = nearest([path for path in snapshot.files if PurePosixPath(path).name == "pom.xml"])
-    if chosen is None:
+    manifests = _manifests(snapshot, "pom.xml")
+    if not manifests:
         return None
-    return Suite("maven", f"the project has {chosen}", cwd=str(PurePosixPath(chosen).parent))
+    return Suite("maven", f"the project has {manifests[0]}", cwd=_folder(manifests[0]))
 
 
 def _java_classes(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
@@ -420,18 +378,14 @@ def _run_maven(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
 
 def _read_maven(suite: Suite, command: Command, result: RunResult) -> TestRun:
     """Read one file for each class. A build that fails before its tests leaves none."""
-    parsed = ParsedOutput()
     files = list(collected(result.report))
-    parsed.complete = bool(files)
     text = clean(streams(result))
+    parsed = ParsedOutput(begun=bool(files), complete=True)
     for error in () if files else _MAVEN_NOT_BUILT.finditer(text):
         parsed.add(joined(suite.cwd, error["path"]), Outcome.ERROR, text)
-        parsed.complete = True
     for name, content in files:
         cases = read_cases(content)
-        if cases is None:
-            parsed.complete = False
-            parsed.begun = True
+        parsed.complete &= cases is not None
         for case in cases or ():
             parsed.add(_java_id(suite, name, case), case.outcome, case.text)
     return make_tool_run(command, result, parsed)

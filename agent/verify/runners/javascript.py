@@ -1,8 +1,8 @@
 """jest, vitest, mocha and node's own runner; `npm test` for scripts that start none of them.
 
-The script `test` of a package.json says which; it is read and never run. jest and vitest write one
-JSON file of the same format, and mocha writes one of its own (see the `json` reporter of each).
-node's runner reports through `inside/patchshot_node.mjs`.
+The script `test` of a package.json says which; it is read and never run. Each runner is a row: the
+words that make it write its report, and the reader of that. jest and vitest write one JSON file of
+the same format, and mocha one of its own. node's runner has `inside/patchshot_node.mjs` write it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 
 from agent.repository import is_vendored_path, language_of
@@ -29,18 +29,13 @@ from agent.verify.runners.base import (
     joined,
     tool_command,
 )
-from agent.verify.runners.python import read_command, run_tool
+from agent.verify.runners.python import read_command
 from sandbox import Command, RunResult
 
 # --------------------------------------------------------------------- the script of a package
 
-RUNNER_NAMES: Mapping[str, str] = {
-    "vitest": "vitest",
-    "jest": "jest",
-    "mocha": "mocha",
-    "node": "node-test",
-}
-"""The runners by the program that starts each in a script."""
+# The runners by the program that starts each in a script.
+_RUNNERS = {"vitest": "vitest", "jest": "jest", "mocha": "mocha", "node": "node-test"}
 
 # Scripts may call each other in a circle.
 _MOST_SCRIPTS = 5
@@ -55,24 +50,14 @@ _UNSETTLED = re.compile(r"[$`*?~]")
 
 _OPERATORS = frozenset("();<>|&")
 
-# Options that take the next word as their value.
-_WITH_VALUE = frozenset(
-    {
-        "-c", "-r", "-t", "--config", "--dir", "--env", "--experimental-loader", "--extension",
-        "--import", "--loader", "--outputFile", "--project", "--projects", "--reporter",
-        "--reporters", "--require", "--root", "--rootDir", "--roots", "--setupFiles", "--spec",
-        "--test-reporter", "--test-reporter-destination", "--testEnvironment",
-        "--testPathPattern", "--timeout", "--ui",
-    }
-)  # fmt: skip
-
-# Those that mocha adds or that mean something else there: `-u tdd` names the style of the tests.
-_MOCHA_WITH_VALUE = frozenset(
-    {
-        "-O", "-R", "-f", "-g", "-j", "-n", "-s", "-u", "--fgrep", "--grep", "--jobs", "--retries",
-        "--slow",
-    }
-)  # fmt: skip
+# Options that take the next word as their value. Those of mocha may mean something else elsewhere:
+# `-u tdd` names the style of the tests.
+_WITH_VALUE = re.compile(
+    r"-[crt]|--(?:config|dir|env|experimental-loader|extension|import|loader|outputFile|projects?"
+    r"|reporters?|require|root|rootDir|roots|setupFiles|spec|test-reporter(?:-destination)?"
+    r"|testEnvironment|testPathPattern|timeout|ui)"
+)
+_MOCHA_WITH_VALUE = re.compile(r"-[ORfgjnsu]|--(?:fgrep|grep|jobs|retries|slow)")
 
 # Options that do not terminate, that measure, or that redirect the report.
 _DROPPED = re.compile(
@@ -80,63 +65,48 @@ _DROPPED = re.compile(
     r"|updateSnapshot|ci|bail\S*|test-reporter\S*|experimental-test-coverage|run)(?:=.*)?|-[wubOR]"
 )
 
+# Names in `Suite.settings`: the files that the script names, and the options of node itself.
+_FILES, _NODE = "files", "node-options"
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """How a package's tests are started. `folder` holds the package.json; "." is the root.
-
-    `runner` is a key of `RUNNER_NAMES`, "" for any other program. `node_options` are those of node
-    itself, `options` those of the runner without files, and `files` what the script names to run.
-    """
-
-    folder: str
-    text: str
-    runner: str = ""
-    node_options: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+# No colours in messages, no watching, no prompts.
+_ENVIRONMENT = {"CI": "true", "FORCE_COLOR": "0", "NO_COLOR": "1", "npm_config_offline": "true"}
 
 
-def find_script(snapshot: Snapshot) -> Script | None:
-    """Return the script `test` of a package: one that starts a known runner, nearest to the root.
+def _detect(snapshot: Snapshot, name: str) -> Suite | None:
+    """Return the suite of the script if it is one of this runner."""
+    suite = _suite_of_scripts(snapshot)
+    return suite if suite and suite.runner == name else None
+
+
+def _suite_of_scripts(snapshot: Snapshot) -> Suite | None:
+    """Return what the script `test` runs: of several, a known runner, nearest to the root.
 
     Of a workspace, the package of the runner is thus preferred to a root that only delegates.
     """
     packages = (path for path in snapshot.files if PurePosixPath(path).name == "package.json")
-    scripts = [_script(snapshot, path) for path in packages if not is_vendored_path(path)]
+    suites = [_suite(snapshot, path) for path in packages if not is_vendored_path(path)]
     return min(
-        (script for script in scripts if script is not None),
-        key=lambda s: (not s.runner, len(PurePosixPath(s.folder).parts), s.folder),
+        filter(None, suites),
+        key=lambda s: (s.runner == "npm", len(PurePosixPath(s.cwd).parts), s.cwd),
         default=None,
     )
 
 
-def _script(snapshot: Snapshot, path: str) -> Script | None:
-    scripts = _scripts(snapshot.text(path))
-    text = scripts.get("test", "").strip()
+def _suite(snapshot: Snapshot, path: str) -> Suite | None:
+    table = (_json(snapshot.text(path)) or {}).get("scripts")
+    pairs = table.items() if isinstance(table, dict) else ()
+    scripts = {name: value.strip() for name, value in pairs if isinstance(value, str)}
+    text = scripts.get("test", "")
     if not text or _NO_TESTS in text:
         return None
     folder = str(PurePosixPath(path).parent)
-    commands = (_command(folder, text, words) for words in _commands(_resolved(text, scripts)))
-    return next((script for script in commands if script is not None), Script(folder, text))
-
-
-def _scripts(text: str) -> dict[str, str]:
-    package = _json(text)
-    scripts = package.get("scripts") if package else None
-    pairs = scripts.items() if isinstance(scripts, dict) else ()
-    return {name: value for name, value in pairs if isinstance(value, str)}
-
-
-def _resolved(text: str, scripts: Mapping[str, str]) -> str:
-    """Follow `npm run x`, `yarn x` and similar commands to the script that they call."""
-    for _ in range(_MOST_SCRIPTS):
+    for _ in range(_MOST_SCRIPTS):  # `npm run x`, `yarn x` and similar commands
         called = re.fullmatch(r"(?:npm|yarn|pnpm)(?:\s+run)?(?:-script)?\s+([\w:.-]+)", text)
-        if called is None or called[1] not in scripts:
-            break
-        text = scripts[called[1]].strip()
-    return text
+        text = scripts.get(called[1], text) if called else text
+    suites = (_suite_of_command(folder, words) for words in _commands(text))
+    why = f"{path} has a script for its tests"
+    npm = Suite("npm", why, ("npm", "test", "--silent"), folder, _ENVIRONMENT)
+    return next(filter(None, suites), npm)
 
 
 def _commands(text: str) -> list[list[str]]:
@@ -152,50 +122,52 @@ def _commands(text: str) -> list[list[str]]:
                 commands[-1].append(word)
     except ValueError:
         return []
-    return [command for command in commands if command]
+    return commands
 
 
-def _command(folder: str, text: str, words: Sequence[str]) -> Script | None:
+def _suite_of_command(folder: str, words: Sequence[str]) -> Suite | None:
     """Read a simple command that starts a known runner, after any other words.
 
     It may be `node --test ...`, or another runner that node starts with options of its own.
     """
-    environment: dict[str, str] = {}
-    node_at = -1
-    for number, word in enumerate(words):
-        if node_at < 0 and _ASSIGNMENT.fullmatch(word):
-            name, _, environment[name] = word.partition("=")
-            continue
-        runner = "" if word.startswith("-") else _runner(word)
-        if runner == "node" and node_at < 0:
-            node_at = number
-        elif runner and runner != "node":
-            node_options = tuple(words[node_at + 1 : number]) if node_at >= 0 else ()
-            options, files = _split(words[number + 1 :], runner)
-            return Script(folder, text, runner, node_options, options, files, environment)
-    rest = words[node_at + 1 :]
-    if node_at < 0 or "--test" not in rest:
+    programs = [_program(word) for word in words]
+    node = programs.index("node") if "node" in programs else len(words)
+    other = next((n for n, name in enumerate(programs) if name not in ("", "node")), len(words))
+    first = min(node, other)
+    settings = (word.partition("=") for word in words[:first] if _ASSIGNMENT.fullmatch(word))
+    environment = {name: value for name, _, value in settings}
+    if other < len(words):
+        program, rest = programs[other], words[other + 1 :]
+        options, files = _split(rest, program)
+        node_options: Sequence[str] = words[node + 1 : other]
+    elif "--test" in words[node + 1 :]:
+        program = "node"
+        node_options, files = _split([w for w in words[node + 1 :] if w != "--test"], program)
+        options = ()
+    else:
         return None
-    options, files = _split([word for word in rest if word != "--test"], "node")
-    return Script(folder, text, "node", options, (), files, environment)
+    name = _RUNNERS[program]
+    why = f"{joined(folder, 'package.json')} runs {name} for its tests"
+    more = {_FILES: shlex.join(files), _NODE: shlex.join(node_options)}
+    return Suite(name, why, options, folder, environment, more)
 
 
-def _runner(word: str) -> str:
+def _program(word: str) -> str:
     """Return the runner that a word starts: `jest`, `.bin/jest` and `jest/bin/jest.js` are jest."""
-    name = PurePosixPath(word).name
-    stem = name.removesuffix(".js").removesuffix(".mjs").removesuffix(".cjs").lstrip("_")
-    return stem if stem in RUNNER_NAMES else ""
+    name = re.sub(r"\.[mc]?js$", "", PurePosixPath(word).name).lstrip("_")
+    return name if name in _RUNNERS and not word.startswith("-") else ""
 
 
 def _split(words: Sequence[str], runner: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split into the options to keep and the files, without words that a shell would expand."""
-    with_value = _WITH_VALUE | _MOCHA_WITH_VALUE if runner == "mocha" else _WITH_VALUE
+    patterns = (_WITH_VALUE, _MOCHA_WITH_VALUE) if runner == "mocha" else (_WITH_VALUE,)
     options: list[str] = []
     files: list[str] = []
     rest = iter(words)
     for word in rest:
         if word.startswith("-"):
-            value = [next(rest, "")] if word in with_value else []
+            takes = any(pattern.fullmatch(word) for pattern in patterns)
+            value = [next(rest, "")] if takes else []
             style = runner == "mocha" and word == "-u"  # elsewhere it writes new snapshots
             if style or not _DROPPED.fullmatch(word):
                 options += [word, *value]
@@ -208,38 +180,9 @@ def _split(words: Sequence[str], runner: str) -> tuple[tuple[str, ...], tuple[st
 # ------------------------------------------------------------------------------------ commands
 
 _LANGUAGES = ("javascript", "typescript", "tsx")
-_SCRIPT_LANGUAGES = (*_LANGUAGES, "vue", "svelte")
 
 # Written into the private copy by the runner, and read from there when it has ended.
 _REPORT = ".patchshot-report.json"
-
-# Names in `Suite.settings`.
-_FILES, _NODE = "files", "node-options"
-
-# No colours in messages, no watching, no prompts.
-_ENVIRONMENT = {"CI": "true", "FORCE_COLOR": "0", "NO_COLOR": "1", "npm_config_offline": "true"}
-
-
-def _suite_of_script(snapshot: Snapshot, name: str) -> Suite | None:
-    script = find_script(snapshot)
-    if script is None or RUNNER_NAMES.get(script.runner) != name:
-        return None
-    return Suite(
-        name,
-        f"{joined(script.folder, 'package.json')} runs {name} for its tests",
-        argv=script.options,
-        cwd=script.folder,
-        environment=script.environment,
-        settings={_FILES: shlex.join(script.files), _NODE: shlex.join(script.node_options)},
-    )
-
-
-def _suite_of_npm(snapshot: Snapshot) -> Suite | None:
-    script = find_script(snapshot)
-    if script is None:
-        return None
-    why = f"{joined(script.folder, 'package.json')} has a script for its tests"
-    return Suite("npm", why, ("npm", "test", "--silent"), script.folder, _ENVIRONMENT)
 
 
 def _files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
@@ -251,25 +194,24 @@ def _words(suite: Suite, setting: str) -> tuple[str, ...]:
     return tuple(shlex.split(suite.settings.get(setting, "")))
 
 
-def _run_jest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    files = ("--runTestsByPath", *targets) if targets else _words(suite, _FILES)
-    output = f"--outputFile={_report_file(suite, context)}"
-    options = ("--json", output, "--ci", "--silent=false")
-    return _collected(suite, ("jest", *suite.argv, *options, *files), context)
+def _run(
+    suite: Suite,
+    targets: Sequence[str],
+    context: RunContext,
+    *,
+    program: tuple[str, ...],
+    reporting: tuple[str, ...],
+    files: tuple[str, ...] = (),
+) -> Command:
+    """Run a program of `node_modules/.bin` through the script that collects its report.
 
-
-def _run_vitest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    output = f"--outputFile.json={_report_file(suite, context)}"
-    options = ("--reporter=default", "--reporter=json", output)
-    files = targets or _words(suite, _FILES)
-    return _collected(suite, ("vitest", "run", *suite.argv, *options, *files), context)
-
-
-def _run_mocha(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    output = f"output={_report_file(suite, context)}"
-    options = ("--reporter", "json", "--reporter-option", output)
-    files = targets or _words(suite, _FILES)
-    return _collected(suite, ("mocha", *suite.argv, *options, *files), context)
+    `reporting` are options in which `{}` is the report's path, `files` those before files.
+    """
+    report = str(PurePosixPath(context.root, suite.cwd, _REPORT))
+    options = (word.replace("{}", report) for word in reporting)
+    words = (*files, *targets) if targets else _words(suite, _FILES)
+    argv = (*program, *suite.argv, *options, *words)
+    return _tool(suite, collecting("files", argv, f"./{_REPORT}"), context)
 
 
 def _run_node(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
@@ -280,11 +222,6 @@ def _run_node(suite: Suite, targets: Sequence[str], context: RunContext) -> Comm
     return _tool(suite, (node, *_words(suite, _NODE), *options, *files), context)
 
 
-def _collected(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
-    """Run a program of `node_modules/.bin` through the script that collects its report."""
-    return _tool(suite, collecting("files", argv, f"./{_REPORT}"), context)
-
-
 def _tool(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
     folder = PurePosixPath(context.root, suite.cwd)
     inside = [folder, *(up for up in folder.parents if up.is_relative_to(context.root))]
@@ -292,31 +229,23 @@ def _tool(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
     return tool_command(argv, suite, context, environment=_ENVIRONMENT, folders=folders)
 
 
-def _report_file(suite: Suite, context: RunContext) -> PurePosixPath:
-    return PurePosixPath(context.root, suite.cwd, _REPORT)
+def _run_npm(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    return tool_command(suite.argv, suite, context)
 
 
 # ------------------------------------------------------------------------------------- reports
 
 _OUTCOMES = {
-    "passed": Outcome.PASSED,
-    "failed": Outcome.FAILED,
+    **{"passed": Outcome.PASSED, "passes": Outcome.PASSED},
+    **{"failed": Outcome.FAILED, "failures": Outcome.FAILED},
     **dict.fromkeys(("pending", "skipped", "todo", "disabled"), Outcome.SKIPPED),
-}
-
-_MOCHA_OUTCOMES = {
-    "passes": Outcome.PASSED,
-    "pending": Outcome.SKIPPED,
-    "failures": Outcome.FAILED,
 }
 
 
 def _read_jest(suite: Suite, command: Command, result: RunResult) -> TestRun:
     parsed = ParsedOutput()
-    report = _json(_report(result))
-    if report is None or not isinstance(report.get("testResults"), list):
-        return make_tool_run(command, result, parsed)
-    parsed.begun = True
+    report = _json(_report(result)) or {}
+    parsed.begun = isinstance(report.get("testResults"), list)
     parsed.complete = report.get("wasInterrupted") is not True
     for file in entries(report.get("testResults")):
         path = _path(suite, command, text_of(file.get("name")))
@@ -339,28 +268,17 @@ def _texts(test: Mapping[str, object], name: str) -> Iterator[str]:
 
 
 def _read_mocha(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    """Read the JSON file. Before mocha 9.2 the report is on standard output instead."""
+    """Read the JSON file (mocha 9.2 and later)."""
     parsed = ParsedOutput()
-    report = _json(_report(result)) or _json(result.stdout)
-    if report is not None and isinstance(report.get("tests"), list):
-        parsed.begun = parsed.complete = True
-        only = _only_file(suite, command)
-        for kind, outcome in _MOCHA_OUTCOMES.items():
-            for test in entries(report.get(kind)):
-                error = test.get("err")
-                text = text_of(error.get("stack")) if isinstance(error, dict) else ""
-                path = _path(suite, command, text_of(test.get("file"))) or only
-                title = text_of(test.get("fullTitle"))
-                parsed.add(f"{path}::{title}" if path else title, outcome, text)
+    report = _json(_report(result)) or {}
+    parsed.begun = parsed.complete = isinstance(report.get("tests"), list)
+    for kind in ("passes", "pending", "failures") if parsed.begun else ():
+        for test in entries(report.get(kind)):
+            error = test.get("err")
+            text = text_of(error.get("stack")) if isinstance(error, dict) else ""
+            path = _path(suite, command, text_of(test.get("file")))
+            parsed.add(f"{path}::{text_of(test.get('fullTitle'))}", _OUTCOMES[kind], text)
     return make_tool_run(command, result, parsed)
-
-
-def _only_file(suite: Suite, command: Command) -> str:
-    """Return the file that mocha was given, "" for several: old reports name none."""
-    words = iter(command.argv)
-    is_output = (w.startswith("output=") and w.endswith(f"/{_REPORT}") for w in words)
-    files = [word for matches in is_output if matches for word in words]
-    return joined(suite.cwd, files[0]) if len(files) == 1 else ""
 
 
 def _read_node(suite: Suite, command: Command, result: RunResult) -> TestRun:
@@ -408,7 +326,7 @@ def _row(
     return Runner(
         name=name,
         languages=_SCRIPT_LANGUAGES,
-        detect=lambda snapshot: _suite_of_script(snapshot, name),
+        detect=partial(_detect, name=name),
         needs=("node",),
         targets=_files,
         command=command,
@@ -416,17 +334,27 @@ def _row(
     )
 
 
+_SCRIPT_LANGUAGES = (*_LANGUAGES, "vue", "svelte")
+
+_VITEST = ("--reporter=default", "--reporter=json", "--outputFile.json={}")
+_JEST = ("--json", "--outputFile={}", "--ci", "--silent=false")
+_MOCHA = ("--reporter", "json", "--reporter-option", "output={}")
+
 JAVASCRIPT_RUNNERS = (
-    _row("vitest", _run_vitest, _read_jest),
-    _row("jest", _run_jest, _read_jest),
-    _row("mocha", _run_mocha, _read_mocha),
+    _row("vitest", partial(_run, program=("vitest", "run"), reporting=_VITEST), _read_jest),
+    _row(
+        "jest",
+        partial(_run, program=("jest",), reporting=_JEST, files=("--runTestsByPath",)),
+        _read_jest,
+    ),
+    _row("mocha", partial(_run, program=("mocha",), reporting=_MOCHA), _read_mocha),
     _row("node-test", _run_node, _read_node),
     Runner(
         name="npm",  # scripts that start an unknown runner
         languages=_SCRIPT_LANGUAGES,
-        detect=_suite_of_npm,
+        detect=partial(_detect, name="npm"),
         needs=("npm", "node"),
-        command=run_tool,
+        command=_run_npm,
         read=read_command,
         selects=False,
     ),

@@ -1,4 +1,4 @@
-"""Runners for Python: pytest, unittest and Django's; and any command line.
+"""Runners for Python: pytest, unittest and Django's; what tox and nox run; and any command line.
 
 Ids are paths of the tree, wherever a runner is started. Django's runners are built on unittest:
 `inside/patchshot_unittest.py` runs them and records unittest's results, whatever they print.
@@ -6,12 +6,15 @@ Ids are paths of the tree, wherever a runner is started. Django's runners are bu
 
 from __future__ import annotations
 
+import ast
+import configparser
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from agent.patching import parse_python
 from agent.repository import is_test_path
 from agent.types import TestRun
 from agent.types.protocols import Snapshot
@@ -29,8 +32,8 @@ from agent.verify.runners.base import (
     as_argument,
     below,
     joined,
+    parsed_toml,
     python_command,
-    tool_command,
 )
 from sandbox import Command, RunResult
 
@@ -61,10 +64,8 @@ _OPTIONS = (
     # A project's own `-x` would hide all tests after the first that was red before.
     "--maxfail=0",
     # The same order twice, or a test that depends on it looks like a regression.
-    "-p",
-    "no:randomly",
-    "-p",
-    "no:random_order",
+    *("-p", "no:randomly"),
+    *("-p", "no:random_order"),
 )
 
 # The project's own options name plugins that are not installed, or that do not work with the
@@ -74,11 +75,24 @@ _WITHOUT_ADDOPTS = ("-o", "addopts=", "-o", "required_plugins=")
 # In `Suite.settings`: pytest did not start with those options, which are left out now.
 _PLAIN = "without-addopts"
 
+_PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py")
+_PYTEST_TABLES = re.compile(r"^\[(?:tool\.pytest|tool:pytest|pytest)\b", re.MULTILINE)
+
 
 def _detect_pytest(snapshot: Snapshot) -> Suite | None:
-    if not any(map(is_python_test, snapshot.files)):
-        return None
-    return Suite("pytest", "the project has Python test files")
+    """Return what tox or nox runs of the two; pytest with their options if it is set up."""
+    files = snapshot.files
+    suites = [suite for suite in _configured(snapshot) if suite.runner != COMMAND]
+    tables = (file for file in ("pyproject.toml", "setup.cfg", "tox.ini") if file in files)
+    if any(file in files for file in _PYTEST_FILES) or any(
+        _PYTEST_TABLES.search(snapshot.text(file)) for file in tables
+    ):
+        suites = [suite for suite in suites if suite.runner == "pytest"]
+    if suites:
+        return suites[0]
+    if any(map(is_python_test, files)):
+        return Suite("pytest", "the project has Python test files")
+    return None
 
 
 def _run_pytest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
@@ -100,16 +114,22 @@ def _without_addopts(suite: Suite, run: TestRun) -> Suite | None:
     return replace(suite, settings={**suite.settings, _PLAIN: "yes"})
 
 
-def _run_unittest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    python = str(context.tools.needed().path)
-    script, discover = str(INSIDE / "patchshot_unittest.py"), ("-m", "unittest", "discover")
-    argv = (python, script, *(map(as_argument, targets) if targets else ("--hook", *discover)))
+def _run_hooked(suite: Suite, words: Sequence[str], context: RunContext) -> Command:
+    """Build a command in which our runner runs test files or, with `--hook`, another program."""
+    script = str(INSIDE / "patchshot_unittest.py")
+    argv = (str(context.tools.needed().path), script, *words)
     environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
     return python_command(argv, context, environment=environment, cwd=suite.cwd)
 
 
+def _run_unittest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    words = [*map(as_argument, targets)] or ("--hook", "-m", "unittest", "discover")
+    return _run_hooked(suite, words, context)
+
+
 PYTEST = Runner(
     name="pytest",  # the first choice for Python: it runs unittest's tests too
+    languages=_LANGUAGES,
     detect=_detect_pytest,
     needs=(PYTHON,),
     targets=_python_files,
@@ -181,15 +201,12 @@ def _label_base(suite: Suite) -> str:
 def _labels(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
     """Return labels: `tests/admin_views/test_forms.py` is `admin_views.test_forms`."""
     mine = (below(_label_base(suite), path) for path in paths if path.endswith(".py"))
-    labels = (".".join(PurePosixPath(path).with_suffix("").parts) for path in mine if path)
+    labels = (path.removesuffix(".py").replace("/", ".") for path in mine if path)
     return tuple(dict.fromkeys(label.removesuffix(".__init__") for label in labels))
 
 
 def _run_django(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    script = str(INSIDE / "patchshot_unittest.py")
-    argv = (str(context.tools.needed().path), script, "--hook", *suite.argv, *targets)
-    environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
-    return python_command(argv, context, environment=environment, cwd=suite.cwd)
+    return _run_hooked(suite, ("--hook", *suite.argv, *targets), context)
 
 
 def _django_id(suite: Suite, name: str) -> str:
@@ -227,11 +244,6 @@ def _run_command(suite: Suite, targets: Sequence[str], context: RunContext) -> C
     return python_command(suite.argv, context, environment=environment, cwd=suite.cwd)
 
 
-def run_tool(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    """Build the command of the suite's own words, for programs that need no Python."""
-    return tool_command(suite.argv, suite, context)
-
-
 def read_command(suite: Suite, command: Command, result: RunResult) -> TestRun:
     """Read pytest's report if the command started pytest, else its exit code alone."""
     return make_run(command.argv, result, own_runner=False, opaque=True)
@@ -251,8 +263,15 @@ def _detect_make(snapshot: Snapshot) -> Suite | None:
     return None
 
 
+def _detect_command(snapshot: Snapshot) -> Suite | None:
+    commands = (suite for suite in _configured(snapshot) if suite.runner == COMMAND)
+    return next(commands, None)
+
+
 ANY_COMMAND = Runner(
     name=COMMAND,
+    languages=_LANGUAGES,
+    detect=_detect_command,
     needs=(PYTHON,),
     command=_run_command,
     read=read_command,
@@ -267,3 +286,167 @@ MAKE = Runner(
     read=read_command,
     selects=False,
 )
+
+
+# --------------------------------------------------------------- tox and nox, read and never run
+# tox: `[testenv]` of `tox.ini`, `setup.cfg` or `legacy_tox_ini`. Commands with substitutions that
+# mean something only in tox are left out. nox: the literal calls of `session.run`.
+
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+
+# Words before the command proper: measuring, a display, an environment.
+_WRAPPERS = frozenset({"coverage", "env", "nice", "time", "xvfb-run"})
+_WRAPPER_OPTIONS_WITH_VALUE = ("-W", "-X", "-s", "--rcfile", "--source")
+
+# Options of pytest for finding and importing tests. Other options select tests or change output.
+_FINDING = re.compile(
+    r"--(?:ds|dc|import-mode|pyargs|doctest-modules|asyncio-mode|strict-markers)\b.*"
+)
+_FINDING_WITH_VALUE = ("-c", "-o", "--ds", "--dc", "--import-mode", "--asyncio-mode")
+
+# Other programs that run tests: the command is worth running as it stands.
+_OTHER_RUNNERS = re.compile(
+    r"behave|green|manage\.py|nose2|nosetests|robot|runtests\.py|stestr|trial|ward|zope-testrunner"
+)
+
+_MOST_CHARS = 200_000
+_DEEPEST = 8  # substitutions may bring further ones
+
+_FACTORS = re.compile(r"(?:[\w.!-]|\{[\w.,-]+\})+(?:,(?:[\w.!-]|\{[\w.,-]+\})+)*:\s+")
+_INNERMOST = re.compile(r"\{([^{}]*)\}")
+
+# Commands start in `{toxinidir}`, so a relative path means the same.
+_SUBSTITUTIONS = {
+    **dict.fromkeys(("envpython", "env_python"), "python"),
+    **dict.fromkeys(("toxinidir", "tox_root", "package_root"), "."),
+    **dict.fromkeys(("envtmpdir", "env_tmp_dir"), "/tmp"),  # noqa: S108 - a private tmpfs
+    **{"envbindir": "", ":": ":", "/": "/", "": ""},
+}
+
+
+def _configured(snapshot: Snapshot) -> Iterator[Suite]:
+    """Yield the suites that tox runs, then those of nox."""
+    texts = {
+        file: snapshot.text(file)[:_MOST_CHARS]
+        for file in ("tox.ini", "pyproject.toml", "setup.cfg", "noxfile.py")
+        if file in snapshot.files
+    }
+    table: object = parsed_toml(texts.get("pyproject.toml", ""))
+    for name in ("tool", "tox", "legacy_tox_ini"):
+        table = table.get(name) if isinstance(table, dict) else None
+    texts["pyproject.toml"] = table if isinstance(table, str) else ""
+    for file in ("tox.ini", "pyproject.toml", "setup.cfg"):
+        yield from filter(None, _tox(file, texts.get(file, "")))
+    yield from filter(None, _nox(texts.get("noxfile.py", "")))
+
+
+def _suite(
+    argv: Sequence[str], source: str, environment: Mapping[str, str], cwd: str = "."
+) -> Suite | None:
+    """Return the suite that a command runs, None for one that runs no tests."""
+    words = _unwrapped(argv)
+    why = f"{source} runs {' '.join(argv[:4])}"
+    program = PurePosixPath(words[0]).name if words else ""
+    if program in ("pytest", "py.test"):
+        return Suite("pytest", why, _finding_options(words[1:]), ".", environment)
+    if program == "unittest":
+        return Suite("unittest", why, (), ".", environment)
+    parts = [part for part in cwd.split("/") if part not in ("", ".")]
+    if _OTHER_RUNNERS.fullmatch(program) and not cwd.startswith("/") and ".." not in parts:
+        return Suite(COMMAND, why, tuple(argv), "/".join(parts) or ".", environment)
+    return None
+
+
+def _unwrapped(argv: Sequence[str]) -> Sequence[str]:
+    """Drop the words before the runner: `coverage run -m pytest x` becomes `pytest x`."""
+    words = list(argv)
+    while words:
+        name = PurePosixPath(words[0]).name
+        if name in _WRAPPERS or _PYTHON.fullmatch(name):
+            words.pop(0)
+            # `-m` stays, because the runner follows it.
+            while words and (words[0] == "run" or (words[0][0:1] == "-" and words[0] != "-m")):
+                words = words[2 if words[0] in _WRAPPER_OPTIONS_WITH_VALUE else 1 :]
+        elif words[0] == "-m" or "=" in words[0]:
+            words.pop(0)
+        else:
+            break
+    return words
+
+
+def _finding_options(words: Sequence[str]) -> tuple[str, ...]:
+    options: list[str] = []
+    for word, value in zip(words, (*words[1:], None), strict=True):
+        if word in _FINDING_WITH_VALUE:
+            options += [word, value] if value is not None else []
+        elif _FINDING.fullmatch(word):
+            options.append(word)
+    return tuple(options)
+
+
+def _tox(file: str, text: str) -> Iterator[Suite | None]:
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are kept as they are
+    try:
+        parser.read_string(text)
+    except (configparser.Error, AttributeError):
+        return  # AttributeError: the parser's own fault, at a line that goes on after a bare name
+
+    def lines(*names: str) -> list[str]:
+        values = (parser.get("testenv", name, fallback="") or "" for name in names)
+        return _substituted(next(filter(None, values), ""))
+
+    pairs = (line.partition("=") for line in lines("setenv", "set_env") if not _FACTORS.match(line))
+    environment = {name.strip(): text.strip() for name, equals, text in pairs if equals}
+    cwd = "".join(lines("changedir", "change_dir")) or "."
+    for line in lines("commands"):
+        condition = _FACTORS.match(line)
+        try:
+            argv = shlex.split(line[condition.end() if condition else 0 :].lstrip("-!@ "), True)
+        except ValueError:
+            continue
+        yield _suite(argv, f"{file} [testenv]", environment, cwd)
+
+
+def _substituted(text: str) -> list[str]:
+    """Substitute from the inside out; return the lines without an unknown reference."""
+
+    def meaning(reference: re.Match[str]) -> str:
+        kind, _, rest = reference[1].partition(":")
+        if kind == "env":
+            return rest.partition(":")[2]
+        return rest if kind == "posargs" else _SUBSTITUTIONS.get(reference[1], "\0")
+
+    text = text.replace("\\\n", " ")
+    for _ in range(_DEEPEST):
+        text = _INNERMOST.sub(meaning, text)
+    return [line.strip() for line in text.split("\n") if not {"\0", "{"} & {*line}]
+
+
+def _nox(text: str) -> Iterator[Suite | None]:
+    """Yield the suites of the sessions. Sessions with 'test' in their name come first."""
+    try:
+        tree = parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    sessions = [f for f in functions if any("session" in ast.dump(d) for d in f.decorator_list)]
+    for function in sorted(sessions, key=lambda f: ("test" not in f.name, f.lineno)):
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("run"):
+                words = [_literal(word) for word in call.args if not isinstance(word, ast.Starred)]
+                source = f"noxfile.py, session {function.name}"
+                if None not in words:
+                    yield _suite([*filter(None, words)], source, _literal_environment(call))
+
+
+def _literal(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _literal_environment(call: ast.Call) -> dict[str, str]:
+    tables = (word.value for word in call.keywords if word.arg == "env")
+    table = next((one for one in tables if isinstance(one, ast.Dict)), ast.Dict([], []))
+    pairs = zip(map(_literal, table.keys), map(_literal, table.values), strict=True)
+    return {name: text for name, text in pairs if name is not None and text is not None}

@@ -28,7 +28,7 @@ from agent.types import (
     ReproductionTest,
     Usage,
 )
-from agent.verify.test_hints import TestHints
+from agent.verify.choosing import TestHints
 from tests.support.tokens import ApproximateCounter
 
 COUNTER = ApproximateCounter()

@@ -12,8 +12,7 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Outcome
 from agent.types.events import StageFinished
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from agent.verify.path_rules import steers_tests
 from sandbox.bwrap import BwrapSandbox
 from tests.support.runners import require_program

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from agent.types import Execution, Outcome
-from agent.verify import report_lines
-from agent.verify.jobs import TraceOrder
+from agent.verify import reports
+from agent.verify.executor import TraceOrder
 from agent.verify.judging.execution import ChangedCode
-from agent.verify.report_lines import Report, read_report
-from agent.verify.reports import collected
+from agent.verify.reports import Report, collected, read_report
 from agent.verify.runners.base import INSIDE
 
 MIXED = """
@@ -249,14 +248,14 @@ def test_a_replay_imports_what_the_runner_imports(tmp_path: Path) -> None:
     tests = [f"tests/test_{name}" for name in (*names, "b.py::test_red")]
     order = {"tests": tests, "files": [], "roots": ["."]}
     (tmp_path / "order").write_text(json.dumps(order))
-    key = report_lines.new_key()
+    key = reports.new_key()
     (tmp_path / "key").write_bytes(key)
     environment = {
         "PATCHSHOT_SEAL": str(tmp_path / "key"),
         "PATCHSHOT_REPLAY": str(tmp_path / "order"),
     }
     execute(tmp_path, str(INSIDE / "patchshot_plain.py"), "replay", environment=environment)
-    lines = report_lines.verified((tmp_path / "report").read_bytes(), key).splitlines()
+    lines = reports.verified((tmp_path / "report").read_bytes(), key).splitlines()
     plain = [one for one in map(json.loads, lines) if one.get("variant") == "plain"]
     assert [(one["kind"], one["reached"]) for one in plain] == [
         ("passed", True), ("passed", True), ("skipped", False), ("failed", True), ("error", False),
@@ -264,7 +263,7 @@ def test_a_replay_imports_what_the_runner_imports(tmp_path: Path) -> None:
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
-    key = report_lines.new_key()
+    key = reports.new_key()
     (tmp_path / "key").write_bytes(key)
     (tmp_path / "test_a.py").write_text(
         "import os\n"
@@ -277,9 +276,9 @@ def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: 
     environment = {"PATCHSHOT_SEAL": str(tmp_path / "key"), "SANDBOX_JUNIT": "/nowhere"}
     argv = (str(INSIDE / "patchshot_unittest.py"), "test_a.py")
     execute(tmp_path, *argv, environment=environment)
-    lines = report_lines.verified((tmp_path / "report").read_bytes(), key).splitlines()
-    assert lines.count(report_lines.FOREIGN) == 1
-    report = read_report(b"\n".join(line for line in lines if line != report_lines.FOREIGN))
+    lines = reports.verified((tmp_path / "report").read_bytes(), key).splitlines()
+    assert lines.count(reports.FOREIGN) == 1
+    report = read_report(b"\n".join(line for line in lines if line != reports.FOREIGN))
     assert report.outcomes == {"test_a.py::test_a": Outcome.PASSED}, report.failures
     assert (report.statuses, report.failed) == ((0,), 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.verify.runs import _renamed
+from agent.verify.plan import _renamed
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import TestRun as Run
 from agent.types.events import Notice
-from agent.verify.executor import SuiteExecutor
-from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from sandbox.bwrap import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from agent.types import FileChange
-from agent.verify.plan import group_changes
-from agent.verify.steering import SteeringFiles
+from agent.verify.steering import SteeringFiles, group_changes
 from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
 
@@ -274,7 +273,7 @@ def test_the_user_lifts_it_by_allow() -> None:
     lifted = group_changes(changes, snapshot, allow=("Makefile",))
     assert [change.path for change in lifted.source] == ["Makefile", "shop/a.py"]
     assert (lifted.held, lifted.configuration) == ({}, ())
-    assert lifted.lifted == (("Makefile", "it configures the test run"),)
+    assert lifted.lifted == {"Makefile": "it configures the test run"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.verify.runners.programs import Interpreter
+from agent.verify.runners.base import Interpreter
 from agent.verify.tools import candidates
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from agent.evaluation.patches.given_tests import Judged, Results, judge_given
 from agent.evaluation.patches.report import GivenIds, GivenStatus
+from agent.verify.runners import runner_of
 from agent.verify.runners.base import Suite
-from agent.verify.runners.registry import runner_of
 from tests.support.validation import run_of
 
 RUN = run_of(

@@ -16,7 +16,7 @@ from agent.evaluation.patches.instance import Means, Order, Sandboxes, score
 from agent.evaluation.patches.report import GivenIds, GivenStatus, ResultFolder, Scored
 from agent.verify.environments.preparing import Environments
 from agent.verify.environments.spec import EnvironmentSpec
-from agent.verify.jobs import ValidationOptions
+from agent.verify.executor import ValidationOptions
 from sandbox.choose import make_sandbox
 from sandbox.types import SandboxError
 from tests.support import scoring as shop

@@ -15,7 +15,7 @@ from agent.evaluation.patches.instance import Means, Sandboxes
 from agent.evaluation.patches.report import render
 from agent.evaluation.patches.run import ScoringOutcome, ScoringPlan, evaluate
 from agent.types.events import Event, StageFinished
-from agent.verify.jobs import ValidationOptions
+from agent.verify.executor import ValidationOptions
 
 ROW = {"repo": "o/a", "base_commit": "0" * 40, "FAIL_TO_PASS": ["tests/test_a.py::test_x"]}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agent.types import Chunk, ChunkKind, Problem, Ranking, ScoredChunk, ScoredFile
-from agent.verify.test_hints import TestHints, find_test_hints
+from agent.verify.choosing import TestHints, find_test_hints
 from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
 

@@ -20,7 +20,7 @@ from agent.verify.environments.preparing import (
     prepare_target,
 )
 from agent.verify.environments.spec import EnvironmentSpec
-from agent.verify.jobs import ProjectSetup
+from agent.verify.executor import ProjectSetup
 from agent.verify.runners.base import Suite
 
 

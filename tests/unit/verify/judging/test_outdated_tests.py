@@ -10,8 +10,8 @@ from agent.verify.judging.outdated import (
     is_own_assertion,
     placed_test,
 )
+from agent.verify.runners import runner_of
 from agent.verify.runners.base import Suite
-from agent.verify.runners.registry import runner_of
 
 TEST = "tests/test_a.py::test_x"
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.types import Outcome
-from agent.verify.report_lines import clean, read_report
-from agent.verify.reports import COMMAND_ID, make_run
+from agent.verify.reports import COMMAND_ID, clean, make_run, read_report
 from sandbox.types import Ended
 from tests.support.validation import result_of
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent.types import Outcome
-from agent.verify.runners import base, registry
-from agent.verify.runners.base import RunContext, Suite
-from agent.verify.runners.programs import Tools
+from agent.verify import runners as registry
+from agent.verify.runners import base
+from agent.verify.runners.base import RunContext, Suite, Tools
 from sandbox.types import Limits, SandboxError
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, require_program
@@ -38,8 +38,8 @@ def test_a_command_that_starts_pytest_reports_its_tests(
 
 def test_a_makefile_without_a_goal_for_tests_is_none() -> None:
     for text in ("test = x\n", "test := x\n", "testing:\n", "\ttest:\n", "a " * 50_000):
-        suites = registry.detect_all(MemorySnapshot({"Makefile": text}))
-        assert tuple(suites) == (), text[:20]
+        suite = registry.detect(MemorySnapshot({"Makefile": text}), None)
+        assert suite.runner == "pytest", text[:20]
 
 
 def test_it_runs_as_it_stands_and_selects_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.types import Outcome
-from agent.verify.runners import registry
+from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of

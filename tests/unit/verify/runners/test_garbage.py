@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.types import Outcome
+from agent.verify import runners as registry
 from agent.verify.reports import collected, read_cases
-from agent.verify.runners import registry
 from agent.verify.runners.base import Suite
 from sandbox.types import Ended
 from tests.support.runners import read

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent.types import Outcome
-from agent.verify.runners import registry
-from agent.verify.runners.base import RunContext, Suite
-from agent.verify.runners.programs import Tools, find_programs
+from agent.verify import runners as registry
+from agent.verify.runners.base import RunContext, Suite, Tools
+from agent.verify.tools import find_programs
 from sandbox.bwrap import BwrapSandbox
 from sandbox.types import Limits
 from sandbox.workspace import empty_workspace

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.verify.runners.programs import Toolchain, find_programs
+from agent.verify.runners.base import Toolchain
+from agent.verify.tools import find_programs
 from tests.support.fakes import MemorySnapshot
 
 

@@ -5,18 +5,13 @@ import json
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.verify.runners import registry
-from agent.verify.runners.base import Suite
-from agent.verify.runners.programs import Tools
+from agent.verify import runners as registry
+from agent.verify.runners.base import Suite, Tools
 from tests.support.fakes import MemorySnapshot
-from tests.support.runners import tools_without_machine
+from tests.support.runners import detected, tools_without_machine
 
 PYTHON = {"pkg/a.py": "", "tests/test_a.py": ""}
 SCRIPTS = {"package.json": json.dumps({"scripts": {"test": "jest"}}), "web/a.test.js": ""}
-
-
-def detected(files: dict[str, str], *changed: str) -> list[str]:
-    return [suite.runner for suite in registry.detect_all(MemorySnapshot(files), changed)]
 
 
 @pytest.mark.parametrize(
@@ -67,17 +62,21 @@ def test_the_command_that_the_user_named_wins() -> None:
         registry.detect(MemorySnapshot(PYTHON), "'")
 
 
-def test_of_two_languages_that_of_the_change_comes_first() -> None:
-    both = {**PYTHON, "pkg/b.py": "", **SCRIPTS}
-    assert detected(both) == ["pytest", "jest", "npm"]
-    assert detected(both, "web/a.js") == ["jest", "npm", "pytest"]
-    assert detected(both, "web/a.js", "pkg/a.py", "pkg/b.py")[0] == "pytest"
-    assert detected(both, "web/a.test.js", "web/b.test.js", "pkg/a.py")[0] == "pytest"
-
-
-def test_what_is_detected_does_not_depend_on_the_order_of_files() -> None:
-    files = {**PYTHON, **SCRIPTS, "Makefile": "test:\n"}
-    assert detected(dict(reversed(files.items()))) == detected(files)
+@pytest.mark.parametrize(
+    ("changed", "runner"),
+    [
+        ((), "pytest"),
+        (("web/a.js",), "jest"),
+        (("web/a.js", "pkg/a.py", "pkg/b.py"), "pytest"),
+        (("web/a.test.js", "web/b.test.js", "pkg/a.py"), "pytest"),
+    ],
+)
+def test_of_two_languages_that_of_the_change_comes_first(
+    changed: tuple[str, ...], runner: str
+) -> None:
+    files = {**PYTHON, "pkg/b.py": "", **SCRIPTS, "Makefile": "test:\n"}
+    assert detected(files, *changed).runner == runner
+    assert detected(dict(reversed(files.items())), *changed) == detected(files, *changed)
 
 
 def test_unittest_stands_in_where_pytest_cannot_be_imported() -> None:

@@ -6,24 +6,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.verify.runners.base import Suite
-from agent.verify.runners.configured import ConfiguredCommand, read_nox, read_tox, suites_of
-from tests.support.fakes import MemorySnapshot
-from tests.support.runners import command_of
+from agent.verify import Suite
+from tests.support.runners import command_of, detected
 
 
-def tox(text: str, file: str = "tox.ini") -> list[ConfiguredCommand]:
-    return list(read_tox(MemorySnapshot({file: text})))
-
-
-def nox(text: str) -> list[ConfiguredCommand]:
-    return list(read_nox(MemorySnapshot({"noxfile.py": text})))
+def suite(file: str, text: str) -> Suite:
+    return detected({file: text, "setup.py": ""})
 
 
 def test_substitutions_that_mean_something_outside_tox_are_carried_out() -> None:
     text = """
-[base]
-opts = -o xfail_strict=true
 [testenv]
 changedir = sub
 setenv =
@@ -31,66 +23,52 @@ setenv =
     HASH = {env:HASH:0}
     py38: OLD = 1
 commands =
-    {envpython} -m pytest {[base]opts} {posargs:{toxinidir}/tests}
-    py3,cov: coverage run -m unittest discover
-    - rm -rf {envtmpdir}/x \\
-      more
+    py3,cov: coverage run -m trial {posargs:{toxinidir}/tests} \\
+      {envtmpdir}/x
 """
-    environment = {"MODE": "fast", "HASH": "0"}
-    assert tox(text) == [
-        ConfiguredCommand(
-            ("python", "-m", "pytest", "-o", "xfail_strict=true", "./tests"),
-            "tox.ini [testenv]",
-            environment,
-            "sub",
-        ),
-        ConfiguredCommand(
-            ("coverage", "run", "-m", "unittest", "discover"),
-            "tox.ini [testenv]",
-            environment,
-            "sub",
-        ),
-        ConfiguredCommand(("rm", "-rf", "/tmp/x", "more"), "tox.ini [testenv]", environment, "sub"),
-    ]
+    assert suite("tox.ini", text) == Suite(
+        "command",
+        "tox.ini [testenv] runs coverage run -m trial",
+        ("coverage", "run", "-m", "trial", "./tests", "/tmp/x"),
+        "sub",
+        {"MODE": "fast", "HASH": "0"},
+    )
 
 
 def test_a_command_with_an_unknown_substitution_is_passed_over() -> None:
-    text = "[testenv]\ncommands =\n  pytest {envsitepackagesdir}/pkg\n  pytest tests\n"
-    assert [command.argv for command in tox(text)] == [("pytest", "tests")]
-
-
-def test_references_in_a_circle_end() -> None:
-    assert tox("[a]\nx = {[a]x}{[a]x}\n[testenv]\ncommands = pytest {[a]x}\n") == []
+    text = (
+        "[testenv]\ncommands =\n  trial {envsitepackagesdir}/pkg\n  trial {[a]x}\n  trial tests\n"
+    )
+    assert suite("tox.ini", text).argv == ("trial", "tests")
 
 
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("tox.toml", '[env_run_base]\nset_env = {A = "1"}\ncommands = [["pytest", "t"]]\n'),
+        ("tox.ini", "[testenv]\nsetenv = A=1\ncommands = trial t\n"),
+        ("setup.cfg", "[testenv]\nsetenv = A=1\ncommands = trial t\n"),
         (
             "pyproject.toml",
-            '[tool.tox.env_run_base]\nset_env = {A = "1"}\ncommands = [["pytest", '
-            '{replace = "posargs", default = ["t"], extend = true}]]\n',
+            '[tool.tox]\nlegacy_tox_ini = """\n[testenv]\nsetenv=A=1\ncommands=trial t\n"""\n',
         ),
         (
-            "pyproject.toml",
-            '[tool.tox]\nlegacy_tox_ini = """\n[testenv]\nsetenv = A=1\ncommands = pytest t\n"""\n',
+            "noxfile.py",
+            "@nox.session\ndef tests(s):\n    s.run('trial', 't', *s.posargs, env={'A': '1'})\n",
         ),
-        ("setup.cfg", "[testenv]\nsetenv = A=1\ncommands = pytest t\n"),
     ],
 )
-def test_every_place_where_tox_may_be_configured_is_read(file: str, text: str) -> None:
-    (found,) = tox(text, file)
-    assert (found.argv, dict(found.environment)) == (("pytest", "t"), {"A": "1"})
+def test_every_place_where_a_command_may_be_configured_is_read(file: str, text: str) -> None:
+    found = suite(file, text)
+    assert (found.runner, found.argv, found.environment) == ("command", ("trial", "t"), {"A": "1"})
 
 
 @example(":\n :")
 @settings(deadline=None)
 @given(st.text(alphabet="[]{}:=#\\\n \ttestenvcommands\"'-!,."))
 def test_any_tox_configuration_can_be_read(text: str) -> None:
-    for file in ("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg"):
-        tox(f"[testenv]\ncommands = {text}\n{text}", file)
-        tox(text, file)
+    for file in ("tox.ini", "pyproject.toml", "setup.cfg"):
+        suite(file, f"[testenv]\ncommands = {text}\n{text}")
+        suite(file, text)
 
 
 NOX = """
@@ -99,58 +77,50 @@ os.system("touch /tmp/never")
 
 @nox.session
 def lint(session):
-    session.run("ruff", "check")
+    session.run("trial", "lint")
 
 @nox.session(python=["3.11", "3.12"])
 def tests(s):
     s.install("-e", ".")
-    s.chdir("sub")
+    s.run("trial", some_variable)
     s.run("python", "-m", "pytest", "-o", "x=y", *s.posargs, env={"A": "1", "B": os.environ["B"]})
-    s.run("pytest", some_variable)
-    s.run("coverage", "run", "-m", "unittest", *(s.posargs or ["a", "b"]))
 """
 
 
 def test_a_noxfile_is_read_from_its_syntax_tree_sessions_of_tests_first() -> None:
-    tests = "noxfile.py, session tests"
-    assert nox(NOX) == [
-        ConfiguredCommand(("python", "-m", "pytest", "-o", "x=y"), tests, {"A": "1"}, "sub"),
-        ConfiguredCommand(("coverage", "run", "-m", "unittest", "a", "b"), tests, {}, "sub"),
-        ConfiguredCommand(("ruff", "check"), "noxfile.py, session lint", {}, "."),
-    ]
+    why = "noxfile.py, session tests runs python -m pytest -o"
+    assert suite("noxfile.py", NOX) == Suite("pytest", why, ("-o", "x=y"), ".", {"A": "1"})
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_any_noxfile_can_be_read(text: str) -> None:
-    nox(text)
-    nox(f"import nox\n@nox.session\ndef tests(session):\n    session.run({text!r}, {text})\n")
+    suite("noxfile.py", text)
+    call = f"session.run({text!r}, {text})"
+    suite("noxfile.py", f"import nox\n@nox.session\ndef tests(session):\n    {call}\n")
 
 
 @pytest.mark.parametrize(
-    ("argv", "expected"),
+    ("command", "runner", "argv"),
     [
-        (
-            "pytest -q --ds=app.settings -c x.ini tests",
-            ("pytest", "--ds=app.settings", "-c", "x.ini"),
-        ),
-        ("coverage run --source pkg -m pytest --cov", ("pytest",)),
-        ("python -W error -m coverage run -m py.test -x", ("pytest",)),
-        ("env A=1 python3.11 -m unittest discover -v", ("unittest",)),
-        ("xvfb-run -a trial pkg", ("command", "xvfb-run", "-a", "trial", "pkg")),
-        ("ruff check .", None),
-        ("pip install -e .", None),
-        ("", None),
+        ("pytest -q --ds=app.settings -c x.ini tests", "pytest", "--ds=app.settings -c x.ini"),
+        ("coverage run --source pkg -m pytest -o a=b --cov", "pytest", "-o a=b"),
+        ("python -W error -m coverage run -m py.test -c x", "pytest", "-c x"),
+        ("env A=1 python3.11 -m unittest discover -v", "unittest", ""),
+        ("xvfb-run -a trial pkg", "command", "xvfb-run -a trial pkg"),
+        ("ruff check .", "pytest", ""),
+        ("pip install -e .", "pytest", ""),
     ],
 )
-def test_what_a_configured_command_amounts_to(argv: str, expected: tuple[str, ...] | None) -> None:
-    found = suites_of([ConfiguredCommand(tuple(argv.split()), "tox.ini [testenv]")])
-    assert [(suite.runner, *suite.argv) for suite in found] == ([expected] if expected else [])
+def test_what_a_configured_command_amounts_to(command: str, runner: str, argv: str) -> None:
+    found = suite("tox.ini", f"[testenv]\ncommands = {command}\n")
+    assert (found.runner, " ".join(found.argv)) == (runner, argv)
 
 
-def test_a_command_outside_the_tree_is_none() -> None:
-    for cwd in ("/etc", "../x", "a/../../b"):
-        assert suites_of([ConfiguredCommand(("trial", "x"), "tox.ini", {}, cwd)]) == ()
+@pytest.mark.parametrize("folder", ["/etc", "../x", "a/../../b"])
+def test_a_command_outside_the_tree_is_none(folder: str) -> None:
+    text = f"[testenv]\nchangedir = {folder}\ncommands = trial x\n"
+    assert suite("tox.ini", text).runner == "pytest"
 
 
 def test_the_projects_environment_cannot_reach_what_our_runners_rest_on() -> None:
