@@ -100,6 +100,10 @@ class ProjectSetup:
         """Return the suite with the environment set."""
         return replace(suite, environment={**suite.environment, **self.environment})
 
+    def import_roots(self, roots: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the folders for the import path; `paths` come right after the tree's root."""
+        return tuple(dict.fromkeys((*roots[:1], *self.paths, *roots[1:])))
+
 
 @dataclass(frozen=True, slots=True)
 class ValidationOptions:
@@ -491,8 +495,7 @@ class SuiteExecutor:
 
     def _context(self, job: SuiteJob, root: Path, cancel: threading.Event) -> RunContext:
         tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
-        first, rest = job.import_roots[:1], job.import_roots[1:]
-        roots = dict.fromkeys((*first, *self._options.setup.paths, *rest))
+        roots = self._options.setup.import_roots(job.import_roots)
         return RunContext(tools, root, limits, (*roots, *self._packages))
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:

@@ -330,7 +330,8 @@ class PlanExecution:
         """Run everything that the plan asks for, in parallel where that is possible."""
         plan, tasks = self.plan, dict[str, Task]()
         new, job = self._new_tests_job(), self._project_job()
-        left = self._remaining_job(job)
+        deleted = {change.path for change in plan.whole or () if change.after is None}
+        left = self._project_job(deleted) if deleted and job and job.targets else job
         if new is not None:
             tasks["new_before"] = Task(new, plan.new_tests, BASE)
             tasks["new_after"] = Task(new, merged(plan.source, plan.new_tests), SOURCE)
@@ -353,11 +354,10 @@ class PlanExecution:
             return None
         comparison = compare(runs.before, runs.after)
         failing = comparison.newly_failing
-        whole = is_whole(runs.before) and is_whole(runs.after)
-        if not whole or not failing or len(failing) > _MOST_FLAKES:
-            return SteadyComparison(comparison)
-        job = self._project_job() if is_command(runs.before) else None
-        job = job or self._job_of_tests(failing)
+        job = None
+        if is_whole(runs.before) and is_whole(runs.after) and 0 < len(failing) <= _MOST_FLAKES:
+            job = self._project_job() if is_command(runs.before) else None
+            job = job or self._job_of_tests(failing)
         if job is None:
             return SteadyComparison(comparison)
         base, patched = self._run(
@@ -379,111 +379,50 @@ class PlanExecution:
         """
         names = self._other_names() if new else {}
         mine = self._new_tests_job(names) if new else None
-        theirs = self._project_again(passing) if passing else None
+        theirs = self._job_of_tests(passing) if passing else None
+        if passing and not runner_of(self.suite).selects:
+            theirs = self._project_job()
         if mine and theirs and mine.suite == theirs.suite and theirs.targets:
             targets = (*mine.targets, *reversed(theirs.targets))
             both = replace(theirs, targets=targets, label="what decides, once more")
             return self._second_runs(runs, both, (*new, *passing), names)
-        found = dict[str, SecondRuns]()
+        second = dict[str, SecondRuns]()
         if mine is not None:
-            found |= self._second_runs(runs, mine, new, names)
+            second |= self._second_runs(runs, mine, new, names)
         if theirs is not None:
-            found |= self._second_runs(runs, theirs, passing)
-        return found
+            second |= self._second_runs(runs, theirs, passing)
+        return second
 
     def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
         """Run Python tests that decide as plain code, on the base and with the patch.
 
         A replay has all sets of parameters of a test, so that all must pass with the patch.
         """
-        plan = self.plan
-        failing = {
-            test.partition("[")[0]
-            for run in (runs.after, runs.new_after)
-            for test in (run.outcomes if run else ())
-            if run and failed(run, test)
-        }
+        plan, patched = self.plan, (run for run in (runs.after, runs.new_after) if run)
+        failing = {t.partition("[")[0] for run in patched for t in run.outcomes if failed(run, t)}
         names = [
             test
             for test in tests
-            if test.partition("::")[0].endswith(".py") and test.partition("[")[0] not in failing
+            if _file(test).endswith(".py") and test.partition("[")[0] not in failing
         ][:_MOST_REPLAYED]
         job = self._new_tests_job() or self._project_job()
         if not names or job is None or self.executor.python(self.cancel).interpreter is None:
             return Replays()
-        files = find_equality_files(plan.source)
-        after = merged(plan.source, plan.new_tests)
-        controls = _controls(runs, names)
+        files, controls = find_equality_files(plan.source), _controls(runs, names)
         sides = [
             ReplaySide(plan.new_tests, (*names, *controls), files),
-            ReplaySide(after, tuple(names), files),
+            ReplaySide(merged(plan.source, plan.new_tests), tuple(names), files),
         ]
-        base, patched = self.executor.replay(job, sides, self.cancel)
-        return Replays(base, patched, frozenset(controls))
-
-    def _second_runs(
-        self,
-        runs: PlanRuns,
-        job: SuiteJob,
-        ids: Sequence[str],
-        names: Mapping[str, str] | None = None,
-    ) -> dict[str, SecondRuns]:
-        """Run a job that has the new tests under other `names`; without, it has none of them."""
-        plan, new = self.plan, self.plan.new_tests if names is not None else ()
-        names = names or {}
-        tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
-        wanted = tuple(_renamed(test, names) for test in ids)
-        codes = (changed_code(plan.source, in_base=True), changed_code(plan.source))
-        trees = [(tests, BASE, codes[0]), (merged(plan.source, tests), SOURCE, codes[1])]
-        ordered = runner_of(job.suite).signs
-        hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
-        tasks = [
-            Task(job, changes, where, again=True, order=TraceOrder(code, wanted))
-            for changes, where, code in (trees[1:] if hung else trees)
-        ]
-        done = [
-            RunAgain(_with_names(run, names), task.order.code, ordered)
-            for run, task in zip(self._run(*tasks), tasks, strict=True)
-            if task.order is not None
-        ]
-        base = None if hung else done.pop(0)
-        configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
-        second = SecondRuns(base, done[0], configures=configures)
-        return dict.fromkeys(ids, second)
-
-    def _project_again(self, tests: Sequence[str]) -> SuiteJob | None:
-        if runner_of(self.suite).selects:
-            return self._job_of_tests(tests)
-        return SuiteJob(self.suite, (), self.plan.import_roots, "the test command, once more")
-
-    def _other_names(self) -> dict[str, str]:
-        """Return another path for each new test file that no other new file mentions."""
-        files = {c.path: c.after or b"" for c in self.plan.new_tests}
-        found = {}
-        for path in self.plan.new_paths:
-            stem = PurePosixPath(path).stem.encode()
-            other = other_path(path, files[path])
-            others = (data for one, data in files.items() if one != path)
-            if other not in files and not any(stem in data for data in others):
-                found[path] = other
-        return found
+        before, after = self.executor.replay(job, sides, self.cancel)
+        return Replays(before, after, frozenset(controls))
 
     def run_outdated(self, tests: Sequence[str]) -> OutdatedRuns | None:
         """Record what the project's `tests` execute on the base and with the patch.
 
         None where there is no such run.
         """
-        job, source = self._project_job(), self.plan.source
-        if job is None:
-            return None
-        codes = (changed_code(source, in_base=True), changed_code(source))
-        tasks = [
-            Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
-            for changes, where, code in (((), BASE, codes[0]), (source, SOURCE, codes[1]))
-        ]
-        done = self._run(*tasks)
-        ordered = runner_of(job.suite).signs
-        return OutdatedRuns(*(RunAgain(done[i], codes[i], ordered) for i in range(2)))
+        job = self._project_job()
+        return None if job is None else OutdatedRuns(*self._traced(job, (), tests))
 
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
@@ -496,12 +435,11 @@ class PlanExecution:
         if steady is None or whole is None or plan.whole is None:
             return TestEdits()
         lost, silenced = _lost(runs, whole, steady, lucky), _silenced(plan, runs, whole)
-        found = (*lost, *silenced)
-        if not found or len(found) > _MOST_FLAKES or not is_whole(whole):
-            return TestEdits(lost, silenced)
-        gone = {change.path for change in plan.whole if change.after is None}
-        left = [test for test in found if test.partition("::")[0] not in gone]
-        job = self._job_of_tests(left) if left else None
+        deleted = {change.path for change in plan.whole if change.after is None}
+        left = [test for test in (*lost, *silenced) if _file(test) not in deleted]
+        job = None
+        if left and len(lost) + len(silenced) <= _MOST_FLAKES and is_whole(whole):
+            job = self._job_of_tests(left)
         if job is None:
             return TestEdits(lost, silenced)
         (again,) = self._run(Task(job, plan.whole, WHOLE, again=True))
@@ -510,10 +448,70 @@ class PlanExecution:
             tuple(test for test in silenced if not failed(again, test)),
         )
 
+    # ------------------------------------------------------------------------- traced second runs
+
+    def _second_runs(
+        self,
+        runs: PlanRuns,
+        job: SuiteJob,
+        ids: Sequence[str],
+        names: Mapping[str, str] | None = None,
+    ) -> dict[str, SecondRuns]:
+        """Run a job that has the new tests under other `names`; without, it has none of them."""
+        plan, new = self.plan, self.plan.new_tests if names is not None else ()
+        names = names or {}
+        tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
+        hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
+        traced = [
+            replace(again, run=_with_names(again.run, names))
+            for again in self._traced(job, tests, [_renamed(t, names) for t in ids], base=not hung)
+        ]
+        configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
+        base = None if hung else traced[0]
+        return dict.fromkeys(ids, SecondRuns(base, traced[-1], configures=configures))
+
+    def _traced(
+        self,
+        job: SuiteJob,
+        new: Sequence[FileChange],
+        tests: Sequence[str],
+        *,
+        base: bool = True,
+    ) -> list[RunAgain]:
+        """Run a job with a `TraceOrder` on the `base`, if asked for, and with the patch."""
+        source, signs = self.plan.source, runner_of(job.suite).signs
+        trees = [(merged(source, new), SOURCE, changed_code(source))]
+        if base:
+            trees.insert(0, (tuple(new), BASE, changed_code(source, in_base=True)))
+        runs = self._run(
+            *(
+                Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
+                for changes, where, code in trees
+            )
+        )
+        return [RunAgain(run, code, signs) for run, (_, _, code) in zip(runs, trees, strict=True)]
+
+    def _other_names(self) -> dict[str, str]:
+        """Return another path for each new test file that no other new file mentions."""
+        files = {c.path: c.after or b"" for c in self.plan.new_tests}
+        names = {}
+        for path in self.plan.new_paths:
+            stem = PurePosixPath(path).stem.encode()
+            other = other_path(path, files[path])
+            others = (data for one, data in files.items() if one != path)
+            if other not in files and not any(stem in data for data in others):
+                names[path] = other
+        return names
+
     # ------------------------------------------------------------------------------------- jobs
 
     def _run(self, *tasks: Task) -> list[TestRun]:
         return self.executor.run(tasks, self.cancel)
+
+    def _job(self, suite: Suite, paths: Sequence[str], label: str) -> SuiteJob | None:
+        """Return the job of test files, None where the suite's runner can run none of them."""
+        job = self.executor.job(suite, paths, self.plan.import_roots, label)
+        return job if job.targets else None
 
     def _new_tests_job(self, names: Mapping[str, str] | None = None) -> SuiteJob | None:
         """Return the job of the reply's tests, with a runner that can run single files.
@@ -525,53 +523,46 @@ class PlanExecution:
             return None
         if not runner_of(suite).selects:
             suite = self.executor.suite_of_files(plan.new_paths, self.cancel)
-        paths, label = plan.new_paths, "the new tests"
-        if names is not None:
-            paths, label = tuple(names.get(path, path) for path in paths), f"{label}, once more"
-        return _runnable(self.executor.job(suite, paths, plan.import_roots, label))
+        if names is None:
+            return self._job(suite, plan.new_paths, "the new tests")
+        paths = [names.get(path, path) for path in plan.new_paths]
+        return self._job(suite, paths, "the new tests, once more")
 
-    def _project_job(self) -> SuiteJob | None:
-        plan, suite = self.plan, self.suite
-        if not runner_of(suite).selects:
-            return SuiteJob(suite, (), plan.import_roots, "the test command")
-        paths = [test.path for test in plan.selected]
-        label = number(len(paths), "test file")
-        return _runnable(self.executor.job(suite, paths, plan.import_roots, label))
-
-    def _remaining_job(self, job: SuiteJob | None) -> SuiteJob | None:
-        """Return the job without the files that the whole patch deletes."""
-        if job is None or not job.targets:
-            return job
-        gone = {change.path for change in self.plan.whole or () if change.after is None}
-        paths = [test.path for test in self.plan.selected if test.path not in gone]
-        return _runnable(self.executor.job(job.suite, paths, job.import_roots, job.label))
+    def _project_job(self, without: Collection[str] = ()) -> SuiteJob | None:
+        if not runner_of(self.suite).selects:
+            return SuiteJob(self.suite, (), self.plan.import_roots, "the test command")
+        selected = [test.path for test in self.plan.selected]
+        paths = [path for path in selected if path not in without]
+        return self._job(self.suite, paths, number(len(selected), "test file"))
 
     def _job_of_tests(self, tests: Sequence[str]) -> SuiteJob | None:
         """Return the job of the files of some tests, None if the suite cannot name files."""
         if not runner_of(self.suite).selects:
             return None
-        paths = sorted({test.partition("::")[0] for test in tests})
-        roots = self.plan.import_roots
-        return _runnable(self.executor.job(self.suite, paths, roots, "what decides, once more"))
+        return self._job(self.suite, sorted(set(map(_file, tests))), "what decides, once more")
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _passes(run: TestRun, test: str) -> bool:
+    return run.outcomes.get(test) is Outcome.PASSED
 
 
 def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
     """Return tests that pass on both sides, those nearest to the deciding tests first."""
     if runs.before is None or runs.after is None:
         return ()
-    files = {test.partition("::")[0] for test in tests}
+    files = set(map(_file, tests))
     folders = {path.rpartition("/")[0] for path in files}
 
     def distance(test: str) -> tuple[bool, bool, bool, str]:
-        path = test.partition("::")[0]
+        path = _file(test)
         return path not in files, path.rpartition("/")[0] not in folders, "[" in test, test
 
     passing = (t for t in passing_in_both(runs.before, runs.after) if ".py::" in t)
     return tuple(sorted(passing, key=distance)[:_MOST_CONTROLS])
-
-
-def _runnable(job: SuiteJob) -> SuiteJob | None:
-    return job if job.targets else None
 
 
 def _lost(
@@ -582,11 +573,11 @@ def _lost(
     Tests that fail newly in `after` are left out because they are reported as that; so are those
     that passed in `after` by luck.
     """
-    known = [run for run in (runs.before, runs.after) if run is not None]
-    found = {test for run in known for test in compare(run, whole).newly_failing}
-    told = set(steady.comparison.newly_failing)
-    told.update(test for test in lucky if failed(whole, test))
-    passed = (t for t in found - told if any(_passes(run, t) for run in known))
+    earlier = [run for run in (runs.before, runs.after) if run is not None]
+    failing = {test for run in earlier for test in compare(run, whole).newly_failing}
+    reported = set(steady.comparison.newly_failing)
+    reported.update(test for test in lucky if failed(whole, test))
+    passed = (t for t in failing - reported if any(_passes(run, t) for run in earlier))
     return tuple(sorted(passed))
 
 
@@ -594,11 +585,13 @@ def _silenced(plan: Plan, runs: PlanRuns, whole: TestRun) -> tuple[str, ...]:
     before, after = runs.before, runs.after
     assert before is not None
     assert after is not None
-    red = [test for test in sorted(before.outcomes) if failed(before, test)]
     return tuple(
         test
-        for test in red
-        if failed(after, test) and not failed(whole, test) and _by_its_test(plan, whole, test)
+        for test in sorted(before.outcomes)
+        if failed(before, test)
+        and failed(after, test)
+        and not failed(whole, test)
+        and _by_its_test(plan, whole, test)
     )
 
 
@@ -632,9 +625,5 @@ def _with_names(run: TestRun, names: Mapping[str, str]) -> TestRun:
         run,
         outcomes={_renamed(test, own): outcome for test, outcome in run.outcomes.items()},
         failures={_renamed(test, own): text for test, text in run.failures.items()},
-        executed={_renamed(test, own): found for test, found in run.executed.items()},
+        executed={_renamed(test, own): code for test, code in run.executed.items()},
     )
-
-
-def _passes(run: TestRun, test: str) -> bool:
-    return run.outcomes.get(test) is Outcome.PASSED
