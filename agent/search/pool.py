@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import BudgetExceeded, ConfigurationError, ProviderError, StoreError
-from agent.retrieval.history import HunkFilter, HunkHistory, history_path
+from agent.retrieval.history import HunkHistory, history_path
 from agent.retrieval.index import WORD, Index, split_lines, without_suffix
 from agent.run.problem import problem_from_text
 from agent.search.documents import DocumentSource
@@ -404,15 +404,16 @@ def make_pool(
     store: VectorStore | None = None,
     retriever: Retriever | None = None,
     keywords: KeywordWriter | None = None,
-    hunks: HunkFilter | None = None,
+    history_patterns: tuple[str, ...] = ("generated/",),
     precomputed: Path | None = None,
     agent: SemanticSettings | None = None,
 ) -> Pool:
     """Create a pool from these parts.
 
     Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
-    searches words. `hunks` selects past changes. `precomputed` is the folder of the corpus of
-    vectors, and `agent` limits its results. Raises ConfigurationError if that folder is missing.
+    searches words. `history_patterns` select past changes. `precomputed` is the folder of the
+    corpus of vectors, and `agent` limits its results. Raises ConfigurationError if that folder is
+    missing.
     """
     project = project_name(snapshot)
     index = Index(reporter, paths.index, encoder=encoder)
@@ -426,8 +427,8 @@ def make_pool(
             case Label.MEMORY:
                 return MemorySource(Memory(paths.memory(project)))
             case Label.HISTORY:
-                path, chosen = history_path(paths.index), hunks or HunkFilter()
-                return HunkSource(HunkHistory(path, reporter, chosen=chosen))
+                path = history_path(paths.index)
+                return HunkSource(HunkHistory(path, reporter, patterns=history_patterns))
         if precomputed is None:
             raise ConfigurationError(
                 "the corpus vectors needs its folder: give --precomputed FOLDER"

@@ -122,7 +122,6 @@ async def open_pool(
     `agent` limits the results of the corpus of vectors. Raises ConfigurationError and StoreError;
     a search goes on by words where the store of the cache folder cannot be used.
     """
-    from agent.retrieval.history import HunkFilter
     from agent.retrieval.ranking import load_shipped
 
     async with AsyncExitStack() as stack:
@@ -152,7 +151,7 @@ async def open_pool(
             store=store,
             retriever=retriever,
             keywords=writer,
-            hunks=HunkFilter(settings.history_exclude),
+            history_patterns=settings.history_exclude,
             precomputed=settings.precomputed,
             agent=agent,
         )

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from agent.errors import RepositoryError
 
@@ -78,67 +78,6 @@ class CommitFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Walked(Generic[_Contents]):
-    """A commit of a walk. `contents` is None if there are none; `complete` as in `CommitFacts`."""
-
-    listed: Listed
-    contents: _Contents | None
-    complete: bool
-
-
-def walk(
-    git: GitRepository,
-    commits: Sequence[str],
-    read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
-) -> Iterator[tuple[Walked[_Contents], ...]]:
-    """Yield batches of these commits (no merges), in their order.
-
-    `read` returns the contents of the commits that have some, by id, and raises RepositoryError if
-    git lacks them. Raises RepositoryError if git fails or a commit is missing.
-    """
-    for start in range(0, len(commits), _BATCH):
-        batch = commits[start : start + _BATCH]
-        try:
-            listed = list_commits(git, batch, f"-M -l{RENAME_LIMIT}")
-            found, complete = read(listed), True
-        except RepositoryError:
-            # A partial clone lacks contents; listing names and exact renames needs none.
-            listed = list_commits(git, batch, "-M100%")
-            found, complete = {}, False
-        yield tuple(Walked(one, found.get(one.commit), complete) for one in listed)
-
-
-def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
-    """Yield batches of the facts of these commits, as `walk` does. Raises RepositoryError."""
-    for batch in walk(git, commits, partial(_functions, git)):
-        yield tuple(_facts(one.listed, one.contents or {}, one.complete) for one in batch)
-
-
-def _facts(listed: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool) -> CommitFacts:
-    subject, body = message_text(listed.subject), message_text(listed.body)
-    kept = listed.changes if len(listed.changes) <= MAX_LISTED_FILES else ()
-    touches = tuple(
-        Touch(change.path, functions.get(number, ()))
-        for number, change in enumerate(kept)
-        if change.path
-    )
-    return CommitFacts(
-        listed.commit, subject, body, len(listed.changes), touches, listed.renames, complete
-    )
-
-
-def message_text(text: bytes) -> str:
-    """Return a message without its trailers, cut at MAX_MESSAGE characters."""
-    lines = text.decode("utf-8", "replace").splitlines()
-    return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()[:MAX_MESSAGE]
-
-
-# ------------------------------------------------------------------------------- messages and paths
-
-_FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """One changed file. `status` is git's letter.
 
@@ -152,11 +91,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A commit as git lists it. The message's bytes are usually UTF-8."""
+    """A commit as git lists it. The message lacks trailers and is cut at MAX_MESSAGE."""
 
     commit: str
-    subject: bytes
-    body: bytes
+    subject: str
+    body: str
     changes: tuple[Change, ...]
 
     @property
@@ -166,7 +105,53 @@ class Listed:
         return tuple(pair for pair in pairs if all(pair))[:MAX_RENAMES]
 
 
-def list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:
+def walk(
+    git: GitRepository,
+    commits: Sequence[str],
+    read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
+) -> Iterator[list[tuple[Listed, _Contents | None, bool]]]:
+    """Yield batches of these commits (no merges) in their order, with contents where there are any.
+
+    The third value is `complete` as in `CommitFacts`. `read` returns contents by the commit's id,
+    and raises RepositoryError if git lacks them. Raises RepositoryError if git fails or a commit
+    is missing.
+    """
+    for start in range(0, len(commits), _BATCH):
+        batch = commits[start : start + _BATCH]
+        try:
+            listed = _list_commits(git, batch, f"-M -l{RENAME_LIMIT}")
+            contents, complete = read(listed), True
+        except RepositoryError:
+            # A partial clone lacks contents; listing names and exact renames needs none.
+            listed = _list_commits(git, batch, "-M100%")
+            contents, complete = {}, False
+        yield [(one, contents.get(one.commit), complete) for one in listed]
+
+
+def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
+    """Yield batches of the facts of these commits, as `walk` does. Raises RepositoryError."""
+    for batch in walk(git, commits, partial(_functions, git)):
+        yield tuple(_facts(one, functions or {}, complete) for one, functions, complete in batch)
+
+
+def _facts(one: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool) -> CommitFacts:
+    changes = one.changes if len(one.changes) <= MAX_LISTED_FILES else ()
+    touches = tuple(
+        Touch(change.path, functions.get(number, ()))
+        for number, change in enumerate(changes)
+        if change.path
+    )
+    size = len(one.changes)
+    return CommitFacts(one.commit, one.subject, one.body, size, touches, one.renames, complete)
+
+
+# ------------------------------------------------------------------------------- messages and paths
+
+_FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
+_STATUS = re.compile(rb"\n?([A-Z])[0-9]{0,3}")  # `\nM`, `A`, `R087`; no commit's id
+
+
+def _list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:
     """List messages and changed paths of these commits. `renames`: git's rename options.
 
     Raises RepositoryError if git fails or a commit is missing.
@@ -193,23 +178,18 @@ def parse_listing(output: bytes) -> Iterator[Listed]:
         commit, subject, body = fields[at : at + 3]
         at += 4  # the fourth is the empty field that ends the message
         changes: list[Change] = []
-        while at + 1 < len(fields) and (status := _status(fields[at])):
-            paths = 2 if status in "RC" else 1
-            changes.append(_change(status, fields[at + 1 : at + 1 + paths]))
-            at += 1 + paths
-        yield Listed(commit.decode("ascii", "replace"), subject, body, tuple(changes))
+        while at + 1 < len(fields) and (match := _STATUS.fullmatch(fields[at])):
+            status = match[1].decode("ascii")
+            paths = [_path(name) for name in fields[at + 1 : at + (3 if status in "RC" else 2)]]
+            changes.append(Change(status, paths[-1], paths[0] if status == "R" else ""))
+            at += 1 + len(paths)
+        identity = commit.decode("ascii", "replace")
+        yield Listed(identity, _message(subject), _message(body), tuple(changes))
 
 
-def _status(field: bytes) -> str:
-    """Return the letter of `\\nM`, `A`, `R087`; "" for a commit's id."""
-    match = re.fullmatch(rb"\n?([A-Z])[0-9]{0,3}", field)
-    return match[1].decode("ascii") if match else ""
-
-
-def _change(status: str, paths: Sequence[bytes]) -> Change:
-    if len(paths) > 1 and status == "R":
-        return Change(status, _path(paths[1]), _path(paths[0]))
-    return Change(status, _path(paths[-1]) if paths else "")
+def _message(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").splitlines()
+    return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()[:MAX_MESSAGE]
 
 
 def _path(name: bytes) -> str:
@@ -296,32 +276,30 @@ def _functions(
         attributes=_ATTRIBUTES, configuration=DIFF_CONFIGURATION,
     )  # fmt: skip
     named = parse_hunks(diff)
-    return {one.commit: _by_change(one, named.get(one.commit, ())) for one in small}
-
-
-def _by_change(listed: Listed, named: Sequence[tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Assign the names to changes. The diff lists changed and renamed files only, in order."""
-    numbers = [number for number, change in enumerate(listed.changes) if change.status in "MR"]
-    if len(numbers) != len(named):
-        return {}
-    return dict(zip(numbers, named, strict=True))
+    functions = {}
+    for one in small:
+        # The diff lists changed and renamed files only, in order.
+        numbers = [number for number, change in enumerate(one.changes) if change.status in "MR"]
+        names = named.get(one.commit, ())
+        functions[one.commit] = (
+            dict(zip(numbers, names, strict=True)) if len(numbers) == len(names) else {}
+        )
+    return functions
 
 
 def parse_hunks(diff: bytes) -> Mapping[str, Sequence[tuple[str, ...]]]:
     """Return the distinct function names for each file of each commit, in order."""
-    found: defaultdict[str, list[dict[str, None]]] = defaultdict(list)
+    names: defaultdict[str, list[dict[str, None]]] = defaultdict(list)
     commit = ""
     for match in _STRUCTURE.finditer(diff):
         if match["commit"]:
             commit = match["commit"].decode("ascii")
         elif match["file"]:
-            found[commit].append({})
-        elif found[commit]:
-            for name in _names(match):
-                found[commit][-1].setdefault(name)
+            names[commit].append({})
+        elif names[commit]:
+            names[commit][-1].update(dict.fromkeys(_names(match)))
     return {
-        commit: [tuple(names)[:_MAX_FUNCTIONS] for names in files]
-        for commit, files in found.items()
+        commit: [tuple(own)[:_MAX_FUNCTIONS] for own in files] for commit, files in names.items()
     }
 
 

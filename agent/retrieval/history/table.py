@@ -13,14 +13,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from agent.errors import RepositoryError
 from agent.repository import GitRepository, Location, locate, open_repository
@@ -46,21 +46,17 @@ class NoHistory(Exception):
     """No commit has ancestors that can be read. The message gives the reason."""
 
 
-class CachedCommit(Protocol):
+class _CachedCommit(Protocol):
     """A commit that can be stored. `complete`: git had all of its contents."""
 
     @property
-    def commit(self) -> str:
-        """The commit's id."""
-        ...
+    def commit(self) -> str: ...
 
     @property
-    def complete(self) -> bool:
-        """False in a partial clone, whose missing contents may be fetched later."""
-        ...
+    def complete(self) -> bool: ...
 
 
-_Commit = TypeVar("_Commit", bound=CachedCommit)
+_Commit = TypeVar("_Commit", bound=_CachedCommit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +117,23 @@ class CachedHistory(ABC, Generic[_Commit]):
     def in_order(
         self, git: GitRepository, store: RecordStore, names: Sequence[str]
     ) -> Sequence[_Commit]:
-        """Return these commits, from the cache or from git."""
+        """Return these commits, from the cache or from git; each batch from git is stored."""
         keys = {self.key(name): name for name in names}
         commits: dict[str, _Commit] = {}
         for key, data in store.get(list(keys)).items():
             commit = self.decode(keys[key], data)
             if commit is not None:
-                commits[keys[key]] = commit
-        commits |= self._fresh(git, store, [name for name in names if name not in commits])
-        return [commits[name] for name in names]
-
-    def _fresh(
-        self, git: GitRepository, store: RecordStore, names: Sequence[str]
-    ) -> Mapping[str, _Commit]:
-        """Read commits with git and store each batch at once."""
-        fresh: dict[str, _Commit] = {}
-        for batch in self.read(git, names):
-            fresh |= {commit.commit: commit for commit in batch}
+                commits[commit.commit] = commit
+        missing = [name for name in names if name not in commits]
+        done = 0
+        for batch in self.read(git, missing):
+            commits |= {commit.commit: commit for commit in batch}
             store.put([(self.key(c.commit), self.encode(c)) for c in batch if c.complete])
-            self.reporter(StageProgress(self.stage, len(fresh), len(names)))
+            done += len(batch)
+            self.reporter(StageProgress(self.stage, done, len(missing)))
             if self.cancel is not None and self.cancel.is_set():
                 raise Cancelled
-        return fresh
+        return [commits[name] for name in names]
 
     def key(self, name: str) -> bytes:
         """Return the key of a record."""
@@ -254,25 +245,10 @@ def _stored(store: RecordStore, key: bytes) -> HistoryTable | None:
 # ----------------------------------------------------------------------------------------- building
 
 
-@dataclass(slots=True)
-class Renames:
-    """Maps older paths to today's. Add commits newest first, each after mapping its own changes."""
-
-    later: dict[str, str] = field(default_factory=dict)
-
-    def today(self, path: str) -> str:
-        """Return the newest name of a path of the current commit."""
-        return self.later.get(path, path)
-
-    def go_back(self, renames: Sequence[tuple[str, str]]) -> None:
-        """Add the renames (before, after) of a commit. Later calls take paths from before it."""
-        # One update for all renames: two files may have swapped their names.
-        self.later.update([(old, self.later.get(new, new)) for old, new in renames])
-
-
 def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
     """Build the table of these commits, which are newest first."""
-    terms, renames = Terms(), Renames()
+    terms = Terms()
+    today = dict[str, str]()  # names before the commits so far -> today's names
     hashes, paths, names = dict[int, int](), dict[str, int](), dict[str, int]()
     lengths: list[int] = []
     words: list[tuple[int, ...]] = []
@@ -283,11 +259,12 @@ def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
         words += [(number, hashes.setdefault(h, len(hashes)), n) for h, n in counts.items()]
         lengths.append(sum(counts.values()))
         for touch in commit.touches:
-            path = paths.setdefault(renames.today(touch.path), len(paths))
+            path = paths.setdefault(today.get(touch.path, touch.path), len(paths))
             touches.append((number, path))
             for name in touch.functions:
                 functions.append((number, path, names.setdefault(name, len(names))))
-        renames.go_back(commit.renames)
+        # One update for all renames: two files may have swapped their names.
+        today.update([(old, today.get(new, new)) for old, new in commit.renames])
     vocabulary = np.array(list(hashes), dtype=np.uint64)
     order = np.argsort(vocabulary)
     place = np.empty(order.size, dtype=np.int64)
@@ -330,26 +307,24 @@ _DTYPES: Mapping[str, type[np.generic]] = {
     "function_commit": np.int64, "function_path": np.int64, "function_name": np.int64,
 }  # fmt: skip
 _Texts = tuple[str, ...]
+_Head = tuple[_Texts, _Texts, _Texts, _Texts, tuple[int, ...]]
+"""Commits, subjects, paths, names, and the size of each array."""
 
 
 @cache
-def _adapter(record: type) -> TypeAdapter[Any]:
+def _adapter(record: Any) -> TypeAdapter[Any]:
     return TypeAdapter(record)
 
 
-@cache
-def _head_adapter() -> TypeAdapter[tuple[_Texts, _Texts, _Texts, _Texts, tuple[int, ...]]]:
-    texts = tuple[_Texts, _Texts, _Texts, _Texts, tuple[int, ...]]
-    return TypeAdapter(texts, config=ConfigDict(strict=True))
+def _stored_type(column: str) -> str:
+    return "<u8" if column == "vocabulary" else "<u4"
 
 
 def encode_table(table: HistoryTable) -> bytes:
     """Return the table compressed: length of the JSON, JSON of the texts and sizes, arrays."""
-    stored = {name: "<u8" if name == "vocabulary" else "<u4" for name in _DTYPES}
-    arrays = [getattr(table, name).astype(dtype) for name, dtype in stored.items()]
-    sizes = tuple(array.size for array in arrays)
-    texts = (table.commits, table.subjects, table.paths, table.names, sizes)
-    head = _head_adapter().dump_json(texts)
+    arrays = [getattr(table, name).astype(_stored_type(name)) for name in _DTYPES]
+    texts = (table.commits, table.subjects, table.paths, table.names)
+    head = _adapter(_Head).dump_json((*texts, tuple(array.size for array in arrays)))
     columns = (array.tobytes() for array in arrays)
     return compress(b"".join((len(head).to_bytes(4, "little"), head, *columns)))
 
@@ -359,15 +334,15 @@ def decode_table(data: bytes) -> HistoryTable | None:
     try:
         data = expand(data, CachedHistory.most_bytes)
         at = 4 + int.from_bytes(data[:4], "little")
-        commits, subjects, paths, names, sizes = _head_adapter().validate_json(data[4:at])
+        *texts, sizes = _adapter(_Head).validate_json(data[4:at], strict=True)
         arrays: dict[str, Any] = {}
         for (name, dtype), size in zip(_DTYPES.items(), sizes, strict=True):
-            stored = np.frombuffer(data, "<u8" if name == "vocabulary" else "<u4", size, at)
+            stored = np.frombuffer(data, _stored_type(name), size, at)
             at += stored.nbytes
             arrays[name] = stored.astype(dtype)
     except ValueError:
         return None
-    table = HistoryTable(commits, subjects, paths, names, **arrays)
+    table = HistoryTable(*texts, **arrays)
     return table if at == len(data) and _is_sound(table) else None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.history import CommitHistory, HistoryTable, Renames
+from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
 from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms
@@ -157,6 +157,8 @@ def test_cancelled(root: Path, cache: Path) -> None:
 
 
 def test_swapped_names_are_followed() -> None:
-    renames = Renames()
-    renames.go_back([("a.py", "b.py"), ("b.py", "a.py")])
-    assert [renames.today(path) for path in ("a.py", "b.py", "c.py")] == ["b.py", "a.py", "c.py"]
+    swap = (("a.py", "b.py"), ("b.py", "a.py"))
+    commits = [CommitFacts("2", "swap", "", 2, (), swap)]
+    commits.append(CommitFacts("1", "base", "", 3, (Touch("a.py"), Touch("b.py"), Touch("c.py"))))
+    table = build_table(commits)
+    assert [table.paths[path] for path in table.touch_path] == ["b.py", "a.py", "c.py"]

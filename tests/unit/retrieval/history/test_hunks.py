@@ -16,7 +16,6 @@ from agent.retrieval.history.hunks import (
     MIN_ADDED,
     AddedHunk,
     CommitHunks,
-    HunkFilter,
     parse_patch,
     read_hunks,
 )
@@ -49,7 +48,7 @@ THREE = "one = 1\ntwo = 2\nthree = 3\n"
 def read(root: Path, *patterns: str, revision: str = "HEAD") -> list[CommitHunks]:
     with open_repository(root) as git:
         commits = git.ancestors(git.resolve(revision), 200)
-        return [one for batch in read_hunks(git, commits, HunkFilter(patterns)) for one in batch]
+        return [one for batch in read_hunks(git, commits, patterns) for one in batch]
 
 
 def test_a_hunk_is_where_it_stands_after_the_commit(make_repository: Make) -> None:
@@ -229,16 +228,6 @@ def test_the_repositorys_own_settings_change_nothing(make_repository: Make) -> N
     assert not marker.exists()
 
 
-@settings(deadline=None)
-@given(st.binary(max_size=400))
-def test_what_is_no_diff_gives_no_error(data: bytes) -> None:
-    head = b"commit " + b"a" * 40 + b"\n+++ b/x.py\n@@ -1 +1,3 @@\n"
-    for diff in (data, head + data):
-        for commit_id, hunk in parse_patch(diff, HunkFilter()):
-            assert commit_id
-            assert hunk.added >= MIN_ADDED
-
-
 _LINE = st.sampled_from(
     ["x = 1", "def f():", "", "@@ -1 +1 @@", "+++ b/z.py", "\\ No", "diff --git"]
 )
@@ -259,7 +248,7 @@ def test_added_lines_are_those_of_git(
         return subprocess.run(argv, cwd=folder, capture_output=True, timeout=30, check=False).stdout
 
     patch = diff("-U0", "--inter-hunk-context=6")
-    found = [hunk for _, hunk in parse_patch(b"commit " + b"a" * 40 + b"\n" + patch, HunkFilter())]
+    found = parse_patch(b"commit " + b"a" * 40 + b"\n" + patch, ())["a" * 40]
     added = int(diff("--numstat").split(b"\t")[0] or 0)
     assert sum(hunk.added for hunk in found) <= added
     for hunk in found:
