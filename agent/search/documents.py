@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from agent.repository import is_test_path, is_vendored_path
 from agent.search.passages import Label, Passage, described
@@ -200,13 +200,9 @@ _MAX_TITLE = 120
 class DocumentSource:
     """Reads documents and, with `docstrings`, the docstrings of symbols."""
 
+    label: ClassVar = Label.DOCS
     index: Index
     docstrings: bool = True
-
-    @property
-    def label(self) -> Label:
-        """Return the label `[docs]`."""
-        return Label.DOCS
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return sections by path and line, then docstrings by path and line."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 _ID = 10  # characters of a commit id in a title
 _MAX_TITLE = 200  # characters
-_MERGES = (
-    re.compile(r"^Merge pull request #(?P<number>\d{1,9}) from \S+"),  # GitHub, Gitea
-    re.compile(r"^Merged in .{1,200} \(pull request #(?P<number>\d{1,9})\)"),  # Bitbucket
-    re.compile(r"^Merged PR (?P<number>\d{1,9}): (?P<title>.+)"),  # Azure DevOps
+_PATTERNS = (  # over subject and body
+    re.compile(r"\AMerge pull request #(?P<number>\d{1,9}) from \S+"),  # GitHub, Gitea
+    re.compile(r"\AMerged in .{1,200} \(pull request #(?P<number>\d{1,9})\)"),  # Bitbucket
+    re.compile(r"\AMerged PR (?P<number>\d{1,9}): (?P<title>.+)"),  # Azure DevOps
+    re.compile(r"^See merge request \S{0,300}(?P<mark>!)(?P<number>\d{1,9})$", re.MULTILINE),
+    re.compile(r"\A(?P<title>.+?) \((?P<mark>[#!])(?P<number>\d{1,9})\)$", re.MULTILINE),
 )
-_SQUASHED = re.compile(r"^(?P<title>.+?) \((?P<mark>[#!])(?P<number>\d{1,9})\)$")
-_GITLAB = re.compile(r"^See merge request \S{0,300}!(?P<number>\d{1,9})$", re.MULTILINE)
 _TRAILER = re.compile(
     r"^(?:PR-URL|Pull-Request|Pull Request|Reviewed-on): (?P<link>https?://[^\s<>\"]{1,300})?"
     r"(?:#(?P<number>\d{1,9}))?$",
     re.MULTILINE | re.IGNORECASE,
 )
-_LINK = re.compile(r"/(?:pull|pulls|pull-requests|merge_requests)/(\d{1,9})(?:[/#?]|$)")
+_LINK = re.compile(r"/(?:pull|pulls|pull-requests|(?P<gitlab>merge_requests))/(\d{1,9})(?:[/#?]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,8 @@ class HunkSource:
     refer to that commit; `symbol` is the function that contains the hunk.
     """
 
+    label: ClassVar = Label.HISTORY
     history: HunkHistory
-
-    @property
-    def label(self) -> Label:
-        """Return the label `[history]`."""
-        return Label.HISTORY
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return distinct hunks: newest commit first, then by path and line.
@@ -170,7 +166,8 @@ def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[st
     `project` as of `project_name`.
     """
     by_id = {message.commit: message for message in messages}
-    requests: dict[str, PullRequest] = {}
+    own = {message.commit: named_in(message, project) for message in messages}
+    requests: dict[str, PullRequest | None] = {}
     line: dict[str, CommitMessage] = {}
     main = messages[0].commit if messages else ""
     while main in by_id and main not in line:
@@ -178,50 +175,43 @@ def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[st
         main = next(iter(by_id[main].parents), "")
     seen = set(line)
     for merge in reversed(line.values()):  # the oldest merge brought in what several can reach
-        request = named_in(merge, project)
         waiting = list(merge.parents[1:])
         while waiting:
             commit = waiting.pop()
-            if commit in seen or commit not in by_id:
-                continue
-            seen.add(commit)
-            waiting.extend(by_id[commit].parents)
-            if request is not None:
-                requests[commit] = request
-    own = {message.commit: named_in(message, project) for message in messages}
-    return requests | {commit: request for commit, request in own.items() if request is not None}
+            if commit in by_id and commit not in seen:
+                seen.add(commit)
+                waiting.extend(by_id[commit].parents)
+                requests[commit] = own[merge.commit]
+    requests |= {commit: request for commit, request in own.items() if request is not None}
+    return {commit: request for commit, request in requests.items() if request is not None}
 
 
 def named_in(message: CommitMessage, project: str) -> PullRequest | None:
     """Return the pull request that a message names, if any."""
-    first_line = message.body.strip().partition("\n")[0].strip()
-    for pattern in _MERGES:
-        if match := pattern.match(message.subject):
-            title = match.groupdict().get("title") or first_line
-            return _request(int(match["number"]), title, "#", project)
-    if match := _GITLAB.search(message.body):
-        return _request(int(match["number"]), first_line, "!", project)
-    if match := _SQUASHED.match(message.subject):
-        return _request(int(match["number"]), match["title"], match["mark"], project)
+    for pattern in _PATTERNS:
+        if match := pattern.search(f"{message.subject}\n{message.body}"):
+            groups = match.groupdict()
+            title = groups.get("title") or message.body.strip().partition("\n")[0].strip()
+            return _request(match["number"], title, groups.get("mark") or "#", project)
     for match in _TRAILER.finditer(message.body):
-        if match["link"] and (number := _LINK.search(match["link"])):
-            mark = "!" if "merge_requests" in match["link"] else "#"
-            return PullRequest(int(number[1]), message.subject[:_MAX_TITLE], match["link"], mark)
+        if match["link"] and (link := _LINK.search(match["link"])):
+            mark = "!" if link["gitlab"] else "#"
+            return PullRequest(int(link[2]), message.subject[:_MAX_TITLE], match["link"], mark)
         if match["number"]:
-            return _request(int(match["number"]), message.subject, "#", project)
+            return _request(match["number"], message.subject, "#", project)
     return None
 
 
-def _request(number: int, title: str, mark: str, project: str) -> PullRequest:
+def _request(number: str, title: str, mark: str, project: str) -> PullRequest:
     host, _, path = project.partition("/")
     link = ""
     if path and "." in host:
         kind = "pull-requests" if "bitbucket" in host else "pull"
         kind = "-/merge_requests" if mark == "!" else kind
-        link = f"https://{host}/{path}/{kind}/{number}"
+        link = f"https://{host}/{path}/{kind}/{int(number)}"
     if title.startswith("See merge request "):
         title = ""
-    return PullRequest(number, title[:_MAX_TITLE], link, mark)
+    return PullRequest(int(number), title[:_MAX_TITLE], link, mark)
 
 
 # ------------------------------------------------------------------------------- accepted patches
@@ -255,13 +245,12 @@ class Memory:
 
     def remember(self, problem: Problem, diff: bytes, commit: str) -> bool:
         """Add an accepted patch; return False if it exists already. Raises OSError."""
-        line = make_line(problem, diff, commit)
-        return self._append(line, present=False)
+        return self._append(_make_line(problem, diff, commit))
 
     def take_back(self, problem: Problem, diff: bytes, commit: str) -> bool:
         """Remove an accepted patch; return False if it is not there. Raises OSError."""
-        line = make_line(problem, diff, commit)
-        return self._append(line.model_copy(update={"rejected": True}), present=True)
+        line = _make_line(problem, diff, commit)
+        return self._append(line.model_copy(update={"rejected": True}))
 
     def entries(self) -> tuple[MemoryLine, ...]:
         """Return the newest distinct entries that are not rejected, oldest first."""
@@ -274,14 +263,14 @@ class Memory:
         self.path.unlink(missing_ok=True)
         return count
 
-    def _append(self, line: MemoryLine, *, present: bool) -> bool:
-        if any(entry.id == line.id for entry in self.entries()) is not present:
-            return False
-        JsonLines(self.path, MemoryLine).append(line)
-        return True
+    def _append(self, line: MemoryLine) -> bool:
+        present = any(entry.id == line.id for entry in self.entries())
+        if present is line.rejected:
+            JsonLines(self.path, MemoryLine).append(line)
+        return present is line.rejected
 
 
-def make_line(problem: Problem, diff: bytes, commit: str) -> MemoryLine:
+def _make_line(problem: Problem, diff: bytes, commit: str) -> MemoryLine:
     """Return the entry for a patch, with secrets masked."""
     paths, change = _summarised(diff.decode("utf-8", "replace"))
     change = mask_secrets(change).text[:_MAX_CHANGE]
@@ -307,7 +296,7 @@ def _summarised(diff: str) -> tuple[tuple[str, ...], str]:
             paths[file[1]] = None
             lines.append(file[1])
         elif hunk := _HUNK.match(line):
-            lines.extend(filter(None, (hunk[1],)))
+            lines += [hunk[1]] if hunk[1] else []
         elif line.startswith(("+", "-")) and not line.startswith(("+++", "---")) and not secret:
             lines.append(line)
     return tuple(paths), "\n".join(lines)
@@ -317,12 +306,8 @@ def _summarised(diff: str) -> tuple[tuple[str, ...], str]:
 class MemorySource:
     """The `CorpusSource` of accepted patches."""
 
+    label: ClassVar = Label.MEMORY
     memory: Memory
-
-    @property
-    def label(self) -> Label:
-        """Return the label `[memory]`."""
-        return Label.MEMORY
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return one passage for each patch, oldest first; raises CorpusUnavailable for none."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -119,13 +119,9 @@ class IntentFile:
 class IntentSource:
     """The `CorpusSource` of intents. Without `file` it only uses templates."""
 
+    label: ClassVar = Label.INTENT
     index: Index
     file: IntentFile | None = None
-
-    @property
-    def label(self) -> Label:
-        """Return the label `[intent]`."""
-        return Label.INTENT
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return some passages for each symbol, by path and line."""
@@ -221,7 +217,7 @@ class IntentWriter:
         cannot be written, for example on a full disk, and makes no further call.
         """
         while True:
-            with self.file.lines.making(wait=False) as free:
+            with self.file.lines.making() as free:
                 if free:
                     return await self._write(symbols)
             if not wait:

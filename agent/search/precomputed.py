@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -595,17 +595,13 @@ class VectorSource:
     the queries may be the model that made the vectors.
     """
 
+    label: ClassVar = Label.VECTORS
     folder: Path
     cache: Path
     reporter: Reporter
     agent: SemanticSettings = ANY_AGENT
     embedded: bool = True
     _index: VectorIndex | None = field(init=False, default=None)
-
-    @property
-    def label(self) -> Label:
-        """Return the label `[vectors]`."""
-        return Label.VECTORS
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return the vectors that have a text and all tags of the agent, by id.

@@ -5,11 +5,10 @@ The name is the same on every machine, because entries of a shared store contain
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError, RepositoryError
 from agent.repository import locate
+from agent.shared.files import AppendFile, open_locked
 from sandbox import WorkspaceError, find_git_directory, read_control_file
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ _URL = re.compile(r"^\s*+url\s*+=\s*+(\S++)")
 _SCHEME = re.compile(r"^(?:[a-z][a-z0-9+.-]*+://)?(?:[^@/\s]*+@)?", re.IGNORECASE)
 _MAX_CONFIG = 1_000_000
 _MAX_README = 20_000  # characters
-_MIN_DESCRIPTION = 30
-MAX_DESCRIPTION = 400
-"""Most characters of a project's description."""
+_MIN_DESCRIPTION, _MAX_DESCRIPTION = 30, 400  # characters
 
 
 def project_name(snapshot: Snapshot) -> str:
@@ -55,7 +53,7 @@ def project_description(snapshot: Snapshot) -> str:
         for paragraph in snapshot.text(path)[:_MAX_README].split("\n\n"):
             text = " ".join(paragraph.split())
             if len(text) >= _MIN_DESCRIPTION and text[0].isalpha() and "](" not in text:
-                return text[:MAX_DESCRIPTION]
+                return text[:_MAX_DESCRIPTION]
     return ""
 
 
@@ -136,9 +134,7 @@ class SearchPaths:
         return self.cache / "precomputed" / f"{mark}.npz"
 
 
-MAX_LINE = 1_000_000
-"""Maximum bytes of a line. This program writes no longer ones."""
-
+_MAX_LINE = 1_000_000  # bytes; this program writes no longer lines
 _Line = TypeVar("_Line", bound=BaseModel)
 
 
@@ -159,9 +155,9 @@ class JsonLines(Generic[_Line]):
                     if not line.endswith(b"\n"):
                         return  # truncated, or still being written
                     self._read_to += len(line)
-                    parsed = self._parsed(line)
-                    if parsed is not None:
-                        yield parsed
+                    if len(line) <= _MAX_LINE:
+                        with suppress(ValidationError):  # anybody may have edited the file
+                            yield self._kind.model_validate_json(line)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -171,55 +167,26 @@ class JsonLines(Generic[_Line]):
 
     def append(self, line: _Line) -> None:
         """Append a line and sync it to disk. Raises OSError and leaves the file unchanged."""
-        data = line.model_dump_json().encode("utf-8", "surrogatepass") + b"\n"
-        handle = self._open_for_append()
+        self._make_folder()
+        self.path.touch(0o600)
+        handle = open_locked(self.path, wait=True)
+        assert handle is not None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            end = os.fstat(handle).st_size
-            if end and os.pread(handle, 1, end - 1) != b"\n":
-                data = b"\n" + data  # keeps a truncated line separate
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(handle, rest) :]
-                os.fsync(handle)
-            except OSError:
-                os.ftruncate(handle, end)
-                raise
+            with closing(AppendFile(self.path)) as file:
+                file.append(line.model_dump_json().encode("utf-8", "surrogatepass") + b"\n")
         finally:
             os.close(handle)
 
     @contextmanager
-    def making(self, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock for producing lines.
-
-        Yields False if another process holds it and not `wait`.
-        """
+    def making(self) -> Iterator[bool]:
+        """Hold the lock for producing lines. Yields False if another process holds it."""
         self._make_folder()
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_locked(self.path.with_name(f"{self.path.name}.lock"))
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+            yield handle is not None
         finally:
-            os.close(handle)
-
-    def _parsed(self, line: bytes) -> _Line | None:
-        if len(line) > MAX_LINE or not line.strip():
-            return None
-        try:
-            return self._kind.model_validate_json(line)
-        except ValidationError:
-            return None
-
-    def _open_for_append(self) -> int:
-        self._make_folder()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self.path, flags, 0o600)
+            if handle is not None:
+                os.close(handle)
 
     def _make_folder(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -59,9 +59,9 @@ def test_one_process_makes_lines_at_a_time(tmp_path: Path) -> None:
     first, second = (JsonLines(tmp_path / "lines.jsonl", Line) for _ in range(2))
     with first.making() as mine:
         assert mine
-        with second.making(wait=False) as theirs:
+        with second.making() as theirs:
             assert not theirs
-    with second.making(wait=False) as theirs:
+    with second.making() as theirs:
         assert theirs
 
 
