@@ -42,6 +42,11 @@ _GROUPS = (
     "verified", "not regressed", "unverified", "suspect", "tests red", "broken syntax",
     "not applied", "unparseable", "no edit",
 )  # fmt: skip
+_WORDS = {
+    "regressed": "tests red",
+    "row": "unusable row",
+    "usage": "wrong input or setting",
+}  # other statuses and verdicts are plain words already
 _TONES = {"verified": "good", "not regressed": "fair", "unverified": "fair"}
 _IDLE = ("running", "cut off", "stopped", "not begun")
 
@@ -73,10 +78,9 @@ class ReportRow:
     @property
     def group(self) -> str:
         """How it ended, in words."""
-        if self.status in ("accepted", "broken"):
-            words = {"regressed": "tests red"}
-            return words.get(self.verdict, self.verdict.replace("-", " ")) or self.status
-        return "unusable row" if self.status == "row" else self.status.replace("-", " ")
+        decided = self.status in ("accepted", "broken") and self.verdict
+        name = self.verdict if decided else self.status
+        return _WORDS.get(name, name.replace("-", " "))
 
     @property
     def tone(self) -> str:
