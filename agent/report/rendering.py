@@ -56,16 +56,16 @@ class InstancePage:
 
     @property
     def test_runs(self) -> list[tuple[str, TestCounts]]:
-        """The test runs behind the verdict, with their letters in the documentation of verdicts."""
+        """The test runs behind the verdict."""
         judged = self.validation
         if judged is None:
             return []
         runs = (
-            ("A: base, selected tests", judged.before),
-            ("B: base, the reply's test", judged.reproduction_before),
-            ("C: the patch's source, selected tests", judged.after),
-            ("C′: the patch's source, the reply's test", judged.reproduction_after),
-            ("D: the whole patch, selected tests", judged.whole),
+            ("base, selected tests", judged.before),
+            ("base, the reply's test", judged.reproduction_before),
+            ("patched, selected tests", judged.after),
+            ("patched, the reply's test", judged.reproduction_after),
+            ("patched with its own tests, selected tests", judged.whole),
         )
         return [(name, run) for name, run in runs if run is not None]
 

@@ -41,7 +41,6 @@ from agent.wiring.model import (
 )
 from agent.wiring.planned_calls import (
     may_ask_for_test,
-    most_in_words,
     plan_in_words,
 )
 from agent.wiring.retrieval import (
@@ -208,8 +207,8 @@ async def open_services(
         escalation = await make_escalation(settings, budgeted, choose, gate)
         if announce and replay is None:
             models = [budgeted] if escalation is None else [budgeted, escalation]
-            most = most_in_words(settings, problem, dearest([model.budget for model in models]))
-            reporter(Notice(f"{plan_in_words(settings, problem)}; {most}"))
+            budget = dearest([model.budget for model in models])
+            reporter(Notice(plan_in_words(settings, problem, budget)))
         embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
 
         def masked(model: ChatModel) -> ChatModel:

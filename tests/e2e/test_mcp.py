@@ -104,7 +104,9 @@ def test_solve_calls_the_model(repository: Path, tmp_path: Path) -> None:
 
 def test_apply_writes_and_search_finds(repository: Path, tmp_path: Path) -> None:
     found, _ = call(repository, tmp_path, "search", {"query": "double a number"})
-    assert found.structured_content["result"][0]["path"] == "shop.py"
+    first = found.structured_content["result"][0]
+    assert (first["path"], first["symbol"]) == ("shop.py", "double")
+    assert "return number * 3" in first["code"]
     applied, _ = call(repository, tmp_path, "apply", {"diff": DIFF})
     assert applied.structured_content["result"] == ["shop.py", "tests/test_double.py"]
     assert "* 2" in (repository / "shop.py").read_text("utf-8")

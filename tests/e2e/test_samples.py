@@ -65,12 +65,7 @@ def test_the_tests_of_all_replies_choose_and_a_replay_chooses_the_same(
     assert all(chat.body["temperature"] == 0.8 for chat in provider.chats)
     told = "3 replies, 2 different patches; the chosen one passes 3 of 3 tests of the replies"
     assert told in result["attempts"][-1]["validation"]["notes"]
-    plan = (
-        "plan: at most 1 locating call first, then 3 calls at once; if that fails, 1 repair (5 of "
-        "8 measured runs), then up to 40 steps (4 of 6); if no test shows the fix, 1 call for a "
-        "test; at most 1 + 3 + 2 + 1"
-    )
-    assert plan in done.stderr
+    assert "usually 3 or 4 calls, never more than " in done.stderr
     again = user.run(
         "solve", "--problem", str(user.issue), "--repo", str(repository), "--replay", str(tape),
         *options,

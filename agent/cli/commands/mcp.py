@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from agent import __version__
 from agent.cli.commands.common import guarded, load_settings, make_redactor
-from agent.cli.commands.hits import as_json
 from agent.cli.options import SOLVE_SETTINGS
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, PatchshotError
+from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import install_command
+from agent.types import Chunk
 from agent.types.events import Event, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _INSTRUCTIONS = (
     "before and after it in a sandbox. `solve` asks a model for a patch and judges it. `search` "
     "and `context` show the code that matters for an issue. Only `apply` writes to the work tree."
 )
+
+_LINES = 24  # of a result of `search`
 
 # Members of a result that a caller needs; the rest fills its context.
 _RESULT = {
@@ -70,14 +74,14 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     from agent import api
     from agent.search import named_first
 
-    server = MCPServer("patchshot", instructions=_INSTRUCTIONS)
+    server = MCPServer("patchshot", instructions=_INSTRUCTIONS, version=__version__)
     reads = ToolAnnotations(read_only_hint=True)
 
     @server.tool(annotations=reads)
     async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
-        """Rank the functions and pieces of files for a query: words, identifiers, a traceback."""
+        """Find the code for a query (words, identifiers, a traceback): places with their code."""
         found = await _told(api.search_async(query, repo, limit=limit, **flags))
-        return [as_json(hit, p) for hit, p in named_first(query, found)]
+        return [_place(hit.chunk, relevance) for hit, relevance in named_first(query, found)]
 
     @server.tool(annotations=reads)
     async def context(problem: str) -> str:
@@ -116,6 +120,19 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
         return await asyncio.to_thread(_apply, diff, repo, flags)
 
     return server
+
+
+def _place(chunk: Chunk, relevance: float) -> dict[str, Any]:
+    """Return a result of `search`: short enough that ten of them fit into a model's context."""
+    lines = chunk.text.split("\n")
+    more = [f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
+    return {
+        "path": chunk.path,
+        "lines": f"{chunk.start}-{chunk.end}",
+        "symbol": chunk.symbol,
+        "relevance": round(relevance, 2),
+        "code": mask_secrets("\n".join([*lines[:_LINES], *more])).text,
+    }
 
 
 async def _told(work: Awaitable[T]) -> T:

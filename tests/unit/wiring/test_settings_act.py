@@ -25,7 +25,7 @@ from agent.settings import PRESETS, Settings, option_of
 from agent.types import Problem
 from agent.wiring import open_retriever, open_services, packing_options, solve_options
 from agent.wiring.model import make_counter
-from agent.wiring.planned_calls import most_in_words
+from agent.wiring.planned_calls import plan_in_words
 from tests.conftest import run_git
 from tests.support.behaviours import Good
 from tests.support.ignored_events import ignore
@@ -203,7 +203,7 @@ def composed(world: World, settings: Settings) -> Any:
                 open_services(settings, PROBLEM, snapshot, ignore, Ledger(), sandbox_tried=True)
             )
             budget = services.chat._inner._inner.budget  # type: ignore[attr-defined]
-            words = most_in_words(settings, PROBLEM, budget)
+            words = plan_in_words(settings, PROBLEM, budget)
             return flat(services), flat(solve_options(settings)), words
 
     return asyncio.run(go())
