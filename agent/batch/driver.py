@@ -353,6 +353,11 @@ class Driver:
         elif ended.blame == "environment" and self._tries[position] >= self.plan.max_tries:
             self.counts.give_up(name, "left", reason)
             self._say(name, f"left for the next run: {reason}")
+        elif ended.blame == "environment" and ended.status is Status.USAGE:
+            # A wrong setting, or an environment that cannot be built, fails at every try.
+            self._pending.appendleft(position)
+            self._say(name, reason)
+            self._stop(ended.status, reason)
         else:
             self._pending.append(position)
             self._say(name, f"to be tried again: {reason}")

@@ -263,6 +263,14 @@ def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
     assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
 
 
+def test_an_environment_that_cannot_be_built_ends_the_run(bench: Bench) -> None:
+    wrong = ended("environment", Status.USAGE, "envs.toml: no package pluginbase==1.0.1")
+    summary = bench.run(ScriptedEngine([ended(), wrong]))
+    assert (summary.exit_code, summary.finished, summary.pending) == (2, 1, 3)
+    assert summary.message == "envs.toml: no package pluginbase==1.0.1"
+    assert bench.run(ScriptedEngine(lambda _: ended())).finished == 4
+
+
 def test_interrupted_once_what_runs_is_finished(bench: Bench) -> None:
     drivers: list[Driver] = []
     engine = ScriptedEngine(lambda _: ended(), on_end=lambda _: drivers[0].interrupt())
