@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import tenacity
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 EmbeddingKind = Literal["query", "document"]
 
-_T = TypeVar("_T")
-
 _SHORTEST_HALF = 32  # characters; a text that is too long even at this size is not retried
 _SMALLEST_NORM = 1e-12  # below it a vector has no direction in float32
 
@@ -51,16 +49,11 @@ _SHARE_OF_TIME = 0.2
 
 
 class BatchEmbedder(Protocol):
-    """One embedding model: turns one batch of texts into vectors, in one attempt.
-
-    `name` identifies the model and every setting that changes its vectors: it is part of every
-    cache key. `max_batch` is the largest number of texts of a call, `max_concurrency` the largest
-    number of calls at once (None: no limit of its own).
-    """
+    """One embedding model: turns one batch of texts into vectors, in one attempt."""
 
     @property
     def name(self) -> str:
-        """The model and every setting that changes its vectors."""
+        """The model and every setting that changes its vectors: a part of every cache key."""
         ...
 
     @property
@@ -91,19 +84,19 @@ class EmbeddingOptions:
 
     concurrency: int = 8  # calls at once (EMBED_CONCURRENCY)
     tries: int = 3  # for one call
-    timeout: float = 30.0  # most for one try, so that a hanging call frees its slot
+    timeout: float = 30.0  # most for one try, so that a hanging call frees its worker
     backoff: float = 0.5  # upper bound of the first wait; doubles each time, with full jitter
     longest_wait: float = 8.0
-    give_up_after: int = 16  # failed calls in a row, over all slots: the server is down
+    give_up_after: int = 16  # failed calls in a row, over all workers: the server is down
     memory_entries: int = 20_000  # vectors cached in memory: 30 MB at 384 dimensions
 
 
 class ParallelEmbedder:
     """An `Embedder` on top of a `BatchEmbedder`.
 
-    One instance serves one event loop at a time. The first answer decides the dimension. An answer
-    of another dimension is requested again, and is an error if it stays; cached vectors of another
-    dimension are replaced. A server that never answers is not called again.
+    The first answer decides the dimension. An answer of another dimension is requested again, and
+    is an error if it stays; cached vectors of another dimension are replaced. A server that never
+    answers is not called again.
     """
 
     def __init__(
@@ -124,7 +117,6 @@ class ParallelEmbedder:
         self._memory: OrderedDict[bytes, Vector] = OrderedDict()
         self._dimension = 0
         self._off: ProviderError | None = None
-        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._failures_in_a_row = 0
 
     @property
@@ -176,8 +168,6 @@ class ParallelEmbedder:
         while len(self._memory) > self._options.memory_entries:
             self._memory.popitem(last=False)
 
-    # ------------------------------------------------------------------------------------- calls
-
     async def _fetch(
         self, missing: Mapping[bytes, str], kind: EmbeddingKind
     ) -> dict[bytes, Vector]:
@@ -190,11 +180,10 @@ class ParallelEmbedder:
         vectors: dict[bytes, Vector] = {}
         waiting = iter(batches)
 
-        async def _worker() -> None:
+        async def work() -> None:
             # A worker that waits between tries takes no other batch: a busy server gets less work.
             for batch in waiting:
-                texts = [missing[key] for key in batch]
-                rows = await self._isolated(texts, kind, self._options.tries)
+                rows = await self._batch([missing[key] for key in batch], kind, self._options.tries)
                 good = {key: v for key, v in zip(batch, rows, strict=True) if v is not None}
                 vectors.update(good)
                 self._remember(good)
@@ -203,16 +192,20 @@ class ParallelEmbedder:
                 if len(batches) > 1:
                     self._reporter(StageProgress("embedding", len(vectors), len(missing)))
 
+        most = self._options.concurrency
+        count = max(1, min(most, self._model.max_concurrency or most, len(batches)))
         bound = None if self._time_left is None else _SHARE_OF_TIME * max(0.0, self._time_left())
         try:
             # Results that arrived before the deadline are used.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(bound):
-                    await _all([_worker() for _ in range(min(self._slot_count, len(batches)))])
+                    await _all(work, count)
             if batches and not vectors and not self._answered:
                 raise _Silent(f"{self.name} gave no vectors in time: check the embedding server")
         except _FATAL as error:
-            self._switch_off(error)
+            if self._off is None:
+                self._off = error
+                self._reporter(Notice(f"embeddings are switched off: {error}", level="warning"))
             raise
         if len(vectors) < len(missing):
             failed = f"{len(missing) - len(vectors)} of {len(missing)} texts"
@@ -220,32 +213,21 @@ class ParallelEmbedder:
             self._reporter(Notice(notice, level="warning"))
         return vectors
 
-    async def _isolated(
+    async def _batch(
         self, texts: Sequence[str], kind: EmbeddingKind, tries: int
     ) -> list[Vector | None]:
-        """Embed a batch. On failure, halve it until the failing texts are alone."""
-        if self._failures_in_a_row >= self._options.give_up_after:
-            return [None] * len(texts)
+        """Embed a batch. If it fails, its texts are sent one by one, with one try each."""
         try:
             return await self._attempted(texts, kind, tries)
         except _FATAL:
             raise
-        except InputTooLong:
-            if len(texts) == 1:
-                return [await self._halved(texts[0], kind)]
         except ProviderError as error:
-            self._failures_in_a_row += 1
             if isinstance(error, _TimedOut) and not self._answered:
                 raise _Silent(str(error)) from error
-            if len(texts) == 1:
-                return [None]
-            tries = 1  # the batch has used its tries; a hanging text must not cost minutes
-            if isinstance(error, _TimedOut):  # one of them may be slow
-                alone = [self._isolated([text], kind, tries) for text in texts]
-                return [rows[0] for rows in await _all(alone)]
-        middle = len(texts) // 2
-        left = await self._isolated(texts[:middle], kind, tries)
-        return left + await self._isolated(texts[middle:], kind, tries)
+            if len(texts) > 1:
+                return [(await self._batch([text], kind, 1))[0] for text in texts]
+            too_long = isinstance(error, InputTooLong)
+            return [await self._halved(texts[0], kind) if too_long else None]
 
     async def _halved(self, text: str, kind: EmbeddingKind) -> Vector | None:
         """Return the mean of the vectors of both halves, weighted by their lengths."""
@@ -256,7 +238,7 @@ class ParallelEmbedder:
         cut = text.rfind(" ", middle - _SHORTEST_HALF // 2, middle) + 1 or middle
         halves = [half for half in (text[:cut], text[cut:]) if half.strip()]
         tries = self._options.tries
-        vectors = [(await self._isolated([half], kind, tries))[0] for half in halves]
+        vectors = [(await self._batch([half], kind, tries))[0] for half in halves]
         pairs = [(len(h), v) for h, v in zip(halves, vectors, strict=True) if v is not None]
         return _normalised(np.sum([weight * v for weight, v in pairs], axis=0)) if pairs else None
 
@@ -264,25 +246,30 @@ class ParallelEmbedder:
         self, texts: Sequence[str], kind: EmbeddingKind, tries: int
     ) -> list[Vector | None]:
         """Make one call and retry temporary errors. Raises ProviderError."""
+        if self._failures_in_a_row >= self._options.give_up_after:
+            return [None] * len(texts)
 
-        def passes(error: BaseException) -> bool:
+        def is_temporary(error: BaseException) -> bool:
             if isinstance(error, _TimedOut):  # texts of a slow batch are sent one by one
                 return len(texts) == 1 or not self._answered
-            lasting = (*_FATAL, InputTooLong)
-            return isinstance(error, _OtherDimension) or (
-                isinstance(error, ProviderError) and not isinstance(error, lasting)
-            )
+            lasting = (*_LASTING, InputTooLong)
+            return isinstance(error, ProviderError) and not isinstance(error, lasting)
 
-        async for attempt in tenacity.AsyncRetrying(
+        retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(tries),
             wait=tenacity.wait_random_exponential(
                 self._options.backoff, self._options.longest_wait
             ),
-            retry=tenacity.retry_if_exception(passes),
+            retry=tenacity.retry_if_exception(is_temporary),
             reraise=True,
-        ):
-            with attempt, self._reported(len(texts), attempt.retry_state.attempt_number):
-                vectors = self._checked(await self._called(texts, kind), len(texts))
+        )
+        try:
+            async for attempt in retrying:
+                with attempt, self._reported(len(texts), attempt.retry_state.attempt_number):
+                    vectors = self._checked(await self._called(texts, kind), len(texts))
+        except ProviderError as error:
+            self._failures_in_a_row += not isinstance(error, InputTooLong)
+            raise
         self._failures_in_a_row = 0
         return vectors
 
@@ -304,24 +291,14 @@ class ParallelEmbedder:
             )
 
     async def _called(self, texts: Sequence[str], kind: EmbeddingKind) -> NDArray[np.float32]:
-        """Make one try in one slot. The slots limit the calls of all concurrent `embed` calls."""
-        loop = asyncio.get_running_loop()
-        if self._slots is None or self._slots[0] is not loop:
-            self._slots = (loop, asyncio.Semaphore(self._slot_count))
-        async with self._slots[1]:
-            try:
-                async with asyncio.timeout(self._options.timeout):
-                    return await self._model.embed_batch(texts, kind=kind)
-            except TimeoutError as error:
-                raise _TimedOut(
-                    f"{self.name} gave no vectors within {self._options.timeout:.3g} s: "
-                    "raise the time limit or check the embedding server"
-                ) from error
-
-    @property
-    def _slot_count(self) -> int:
-        own = self._options.concurrency
-        return max(1, min(own, self._model.max_concurrency or own))
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                return await self._model.embed_batch(texts, kind=kind)
+        except TimeoutError as error:
+            raise _TimedOut(
+                f"{self.name} gave no vectors within {self._options.timeout:.3g} s: "
+                "raise the time limit or check the embedding server"
+            ) from error
 
     def _checked(self, answer: NDArray[np.float32], count: int) -> list[Vector | None]:
         """Return the normalised rows of an answer, None for zero rows. Raises ProviderError."""
@@ -340,11 +317,6 @@ class ParallelEmbedder:
             )
         return [_normalised(row) for row in rows]
 
-    def _switch_off(self, error: ProviderError) -> None:
-        if self._off is None:
-            self._off = error
-            self._reporter(Notice(f"embeddings are switched off: {error}", level="warning"))
-
 
 class _OtherDimension(ProviderError):
     """The server returned vectors of another dimension than before."""
@@ -359,10 +331,8 @@ class _Silent(ProviderError):
 
 
 # No later call can succeed after these.
-_FATAL = (
-    EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, BudgetRefused, _OtherDimension,
-    _Silent,
-)  # fmt: skip
+_LASTING = (EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, BudgetRefused, _Silent)
+_FATAL = (*_LASTING, _OtherDimension)
 
 
 def _normalised(vector: Vector) -> Vector | None:
@@ -374,11 +344,11 @@ def _normalised(vector: Vector) -> Vector | None:
     return (wide / norm).astype(np.float32)
 
 
-async def _all(jobs: Sequence[Coroutine[object, object, _T]]) -> list[_T]:
-    """Run all. The first exception cancels the rest and is raised unchanged."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
+async def _all(work: Callable[[], Coroutine[None, None, None]], count: int) -> None:
+    """Run `count` of them. The first exception cancels the rest and is raised unchanged."""
+    tasks = [asyncio.ensure_future(work()) for _ in range(count)]
     try:
-        return await asyncio.gather(*tasks)
+        await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
