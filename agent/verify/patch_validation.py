@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -23,22 +23,19 @@ from agent.types import (
     SyntaxProblem,
     TestRun,
     ValidationReport,
+    Verdict,
 )
 from agent.types.protocols import Snapshot
 from agent.verify.choosing import TestChooser
 from agent.verify.executor import SuiteExecutor, ValidationOptions
 from agent.verify.judging.compare import (
-    Comparison,
     by_id,
+    is_whole,
     judge_known,
     known_paths,
     passing_in_both,
 )
-from agent.verify.judging.outdated import (
-    OutdatedJudgement,
-    declared_for,
-    judge_outdated,
-)
+from agent.verify.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
 from agent.verify.judging.reading import (
     TestReader,
     edited_inside,
@@ -54,24 +51,15 @@ from agent.verify.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.verify.judging.verdict import VerdictEvidence
+from agent.verify.judging.verdict import VerdictEvidence, decide
+from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.path_rules import is_test_side, steers_tests
-from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, TestEdits, make_plan
-from agent.verify.reporting import (
-    Proof,
-    broken_syntax,
-    final_report,
-    first_report,
-    missing_tool,
-    report_notes,
-    unmet_needs,
-    without_tests,
-)
-from agent.verify.runners import runner_of
-from agent.verify.runners.base import Suite, Tools, is_this_python
+from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
+from agent.verify.runners import STANDS_IN, runner_of
+from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 
-# How often everything is run once more with fewer files, where they do not fit the time limit.
-_MOST_AGAIN = 2
+# How often everything is run with fewer files, where they do not fit the time limit.
+_MOST_TRIES = 3
 
 # Tests whose execution is recorded to see how many an outdated test stands against: a report of
 # 16 MiB holds as many accounts.
@@ -104,55 +92,31 @@ class PatchValidation:
         problems = self._syntax_problems(patch, tools)
         if problems:
             return broken_syntax(problems, self.backend, 0.0)
-        return self._report_of(suite, tools, patch, test, earlier, outdated)
-
-    def _report_of(
-        self,
-        suite: Suite,
-        tools: Tools,
-        patch: AppliedPatch,
-        test: ReproductionTest | None,
-        earlier: Sequence[ReproductionTest],
-        outdated: Sequence[OutdatedTest],
-        *,
-        again: int = _MOST_AGAIN,
-    ) -> ValidationReport:
-        """Report with this suite; with fewer files if the base's run hits its time limit."""
         known = self._known(suite)
-        selected = self._selected(patch, suite, known)
-        plan = make_plan(
-            self.snapshot,
-            patch,
-            test,
-            selected,
-            own_tests=known is None,
-            allow=self.options.allow,
-            installed=tools.modules,
-            issue=self.problem_text,
-            earlier=earlier,
-        )
-        report = first_report(plan, suite, tools, self.backend)
-        missing = missing_tool(suite, tools)
-        if missing:
-            return replace(report, reason=f"No test could be run: {missing}.")
-        execution = PlanExecution(self.executor, plan, suite, self.cancel)
-        runs = execution.run_all()
-        if again and self._needs_fewer(suite, runs, selected):
-            left = again - 1
-            return self._report_of(suite, tools, patch, test, earlier, outdated, again=left)
+        for left in reversed(range(_MOST_TRIES)):
+            selected = self._selected(patch, suite, known)
+            plan = make_plan(
+                self.snapshot,
+                patch,
+                test,
+                selected,
+                own_tests=known is None,
+                allow=self.options.allow,
+                installed=tools.modules,
+                issue=self.problem_text,
+                earlier=earlier,
+            )
+            report = _first_report(plan, suite, tools, self.backend)
+            missing = _missing_tool(suite, tools)
+            if missing:
+                return replace(report, reason=f"No test could be run: {missing}.")
+            execution = PlanExecution(self.executor, plan, suite, self.cancel)
+            runs = execution.run_all()
+            if not (left and self._needs_fewer(suite, runs, selected)):
+                break
         steady = execution.compare_steadily(runs)
-        tricks = self._tricks(plan)
-        excused = OutdatedJudgement()
-        if known is None and outdated:
-            excused = self._outdated(execution, runs, steady, outdated)
-        judged = without_tests(steady, excused.accepted)
-        proof, edits = self._proof(execution, runs, judged, known, bool(tricks)), TestEdits()
-        if known is None:
-            edits = execution.find_test_edits(runs, steady, proof.flaky)
-        evidence = self._evidence(plan, runs, judged, edits, known, proof, tricks)
-        evidence = replace(evidence, outdated=excused)
-        notes = report_notes(runs, steady, known, evidence.known, proof)
-        return final_report(report, plan, runs, evidence, notes)
+        evidence = self._evidence(execution, runs, steady, known, outdated)
+        return _final_report(report, plan, runs, evidence, _notes(evidence, steady, known))
 
     def _syntax_problems(self, patch: AppliedPatch, tools: Tools) -> tuple[SyntaxProblem, ...]:
         """Return what the target's own Python cannot parse, where ours cannot tell."""
@@ -190,6 +154,47 @@ class PatchValidation:
             return False
         return self._chooser(suite).narrow(runs.before, selected)
 
+    # ----------------------------------------------------------------------------- the evidence
+
+    def _evidence(
+        self,
+        execution: PlanExecution,
+        runs: PlanRuns,
+        steady: SteadyComparison | None,
+        known: KnownTests | None,
+        declared: Sequence[OutdatedTest],
+    ) -> VerdictEvidence:
+        plan = execution.plan
+        outdated = OutdatedJudgement()
+        if known is None and declared:
+            outdated = self._outdated(execution, runs, steady, declared)
+        comparison = steady.comparison.without(outdated.accepted) if steady else None
+        failing = comparison.newly_failing if comparison else ()
+        evidence = VerdictEvidence(
+            before=runs.before,
+            after=runs.after,
+            comparison=comparison,
+            proof=comparison.newly_passing if comparison else (),
+            new_tests=self._new_tests(plan, runs),
+            whole=runs.whole,
+            only_tests=plan.only_tests,
+            edited_tests=plan.edited_tests,
+            weakened=find_losses(plan.tests, plan.source).words,
+            held=plan.held,
+            tricks=self._tricks(plan),
+            known=judge_known(known, runs.before, runs.after, failing) if known else None,
+            needs="; ".join(_unmet_needs(runs.before, runs.after)),
+            named_command=self.options.test_cmd is not None,
+            outdated=outdated,
+        )
+        evidence = self._with_proof(execution, runs, evidence, known)
+        inside = edited_inside(plan.source)
+        proof = tuple(t for t in evidence.proof if t.rpartition("::")[2] not in inside)
+        if known is not None:
+            return replace(evidence, proof=proof)
+        edits = execution.find_test_edits(runs, steady, evidence.flaky)
+        return replace(evidence, proof=proof, lost=edits.lost, silenced=edits.silenced)
+
     def _outdated(
         self,
         execution: PlanExecution,
@@ -213,148 +218,212 @@ class PatchValidation:
             return OutdatedJudgement()
         return judge_outdated(failing, theirs, runs.after, traced)
 
-    def _proof(
+    def _with_proof(
         self,
         execution: PlanExecution,
         runs: PlanRuns,
-        steady: SteadyComparison | None,
+        evidence: VerdictEvidence,
         known: KnownTests | None,
-        suspect: bool,
-    ) -> Proof:
+    ) -> VerdictEvidence:
         """Run what passes newly once more, unless the verdict is known without that."""
-        new = self._new_tests(execution.plan, runs)
-        comparison = steady.comparison if steady else Comparison()
-        passing = comparison.newly_passing
+        new, passing = evidence.new_tests, evidence.proof
         refuted = new is not None and new.standing in (Standing.STILL_FAILS, Standing.SUSPECT)
-        if suspect or refuted or comparison.newly_failing or execution.plan.only_tests:
-            return Proof(new, passing)
+        failing = evidence.comparison.newly_failing if evidence.comparison else ()
+        if evidence.tricks or refuted or failing or execution.plan.only_tests:
+            return evidence
         if known:
-            replays = execution.replay(
-                runs, [test for test in known.fail_to_pass if test in passing]
-            )
-            tests = known.fail_to_pass  # which are not named: they stay out of prompts
+            tests = [test for test in known.fail_to_pass if test in passing]
+            replays = execution.replay(runs, tests)
+            # The tests are not named: they stay out of prompts.
             reasons = {replays.why_loose(t) or replays.why_no_evidence(t) for t in tests} - {""}
-            return Proof(new, passing, loose=tuple(f"a test: {why}" for why in sorted(reasons)))
+            return replace(evidence, tricks=tuple(f"a test: {why}" for why in sorted(reasons)))
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
-            return Proof(new)
+            return evidence
         again = execution.run_proof_again(runs, proving, passing)
-        texts = b"\n".join(change.after or b"" for change in execution.plan.new_tests)
+        replays = execution.replay(runs, (*proving, *passing))
+        names, texts = self._names(execution.plan), _texts(execution.plan.new_tests)
+        reader = TestReader(
+            execution.plan.new_tests, execution.plan.source, self.problem_text, names
+        )
 
         def mentioned(name: str) -> bool:
-            return self._issue_names(name) and name.encode() in texts
-
-        replays = execution.replay(runs, (*proving, *passing))
-        weak = self._reader(execution.plan, runs).why_weak
+            return names.in_issue(name) and name.encode() in texts
 
         def why_weak(test: str) -> str:
-            return replays.why_no_evidence(test) or weak(test)
+            return replays.why_no_evidence(test) or reader.why_weak(test)
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {
             t: again[t].why_unrelated(t, mentioned, given=True) or replays.why_no_evidence(t)
             for t in steadily
         }
-        return Proof(
-            confirm(new, again, mentioned, why_weak) if new is not None else None,
-            tuple(test for test in steadily if not doubts[test]),
-            tuple(test for test in passing if test not in doubts),
-            tuple(test for test in steadily if doubts[test]),
-            tuple({id(one): one for one in again.values()}.values()),
-            tuple(sorted(filter(None, map(replays.why_loose, (*proving, *passing))))),
-        )
-
-    def _evidence(
-        self,
-        plan: Plan,
-        runs: PlanRuns,
-        steady: SteadyComparison | None,
-        edits: TestEdits,
-        known: KnownTests | None,
-        proof: Proof,
-        tricks: tuple[str, ...],
-    ) -> VerdictEvidence:
-        comparison = steady.comparison if steady else None
-        failing = comparison.newly_failing if comparison else ()
-        inside = edited_inside(plan.source)
-        return VerdictEvidence(
-            before=runs.before,
-            after=runs.after,
-            comparison=comparison,
-            proof=tuple(t for t in proof.passing if t.rpartition("::")[2] not in inside),
-            new_tests=proof.new_tests,
-            again=proof.again,
-            whole=runs.whole,
-            lost=edits.lost,
-            silenced=edits.silenced,
-            only_tests=plan.only_tests,
-            edited_tests=plan.edited_tests,
-            weakened=find_losses(plan.tests, plan.source).words,
-            held=plan.held,
-            tricks=(*tricks, *proof.loose),
-            known=judge_known(known, runs.before, runs.after, failing) if known else None,
-            needs="; ".join(unmet_needs(runs)),
-            named_command=self.options.test_cmd is not None,
+        loose = sorted(filter(None, map(replays.why_loose, (*proving, *passing))))
+        return replace(
+            evidence,
+            new_tests=confirm(new, again, mentioned, why_weak) if new is not None else None,
+            proof=tuple(test for test in steadily if not doubts[test]),
+            flaky=tuple(test for test in passing if test not in doubts),
+            unrelated=tuple(test for test in steadily if doubts[test]),
+            again=tuple({id(one): one for one in again.values()}.values()),
+            tricks=tuple(loose),
         )
 
     def _tricks(self, plan: Plan) -> tuple[str, ...]:
         """Return what makes the patch suspect whatever the runs show."""
         # With --allow, configuration is among the source.
-        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
-        hidden = find_hidden_tests(tuple(steering))
-        return (*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding)
+        steering = [c for c in (*plan.source, *plan.configuration) if steers_tests(c.path)]
+        tricks = find_tricks(plan.source, self._source_texts(plan))
+        return (*tricks, *find_hidden_tests(steering), *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
         """Judge the new tests. In Go their run has the project's tests of the package too."""
         if runs.new_before is None or runs.new_after is None:
             return None
-        checks = NameChecks(self._is_own, _NewWords(plan.source).has, self._issue_names)
         theirs = runs.before.outcomes if runs.before else {}
         before, after = (_leaving_out(run, theirs) for run in (runs.new_before, runs.new_after))
-        return with_source(judge(before, after, checks), plan.earlier_tests)
+        return with_source(judge(before, after, self._names(plan)), plan.earlier_tests)
 
-    def _reader(self, plan: Plan, runs: PlanRuns) -> TestReader:
-        return TestReader(
-            plan.new_tests,
-            plan.source,
-            self.problem_text,
-            _NewWords(plan.source).has,
-            self._issue_names,
-        )
+    def _names(self, plan: Plan) -> NameChecks:
+        before = b"\n".join(c.before or b"" for c in plan.source)
+        after = _texts(plan.source)
+        paths = "\n".join(c.path for c in plan.source if c.before is None)
 
-    def _issue_names(self, name: str) -> bool:
-        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None
+        def brought(name: str) -> bool:
+            word = rf"(?<!\w){re.escape(name)}(?!\w)"
+            if re.search(word, paths):
+                return True
+            return bool(re.search(word.encode(), after)) and not re.search(word.encode(), before)
+
+        def in_issue(name: str) -> bool:
+            return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None
+
+        return NameChecks(self._is_own, brought, in_issue)
 
     def _is_own(self, name: str) -> bool:
         """Whether a top-level module is the target's: a file or folder of it has that name."""
-        wanted = {name, f"{name}.py"}
-        return any(not wanted.isdisjoint(path.split("/")) for path in self.snapshot.files)
+        names = {name, f"{name}.py"}
+        return any(not names.isdisjoint(path.split("/")) for path in self.snapshot.files)
 
-    def _source_texts(self, plan: Plan) -> chain[str]:
-        """Return the sources of the base in the patch's languages, each read when asked for."""
-        spoken = {language_of(change.path) for change in plan.source}
-        paths = (p for p in self.snapshot.files if language_of(p) in spoken and not is_test_side(p))
-        return chain.from_iterable([self.snapshot.text(path)] for path in paths)
+    def _source_texts(self, plan: Plan) -> Iterator[str]:
+        """Yield the sources of the base in the patch's languages, each read when asked for."""
+        languages = {language_of(change.path) for change in plan.source}
+        for path in self.snapshot.files:
+            if language_of(path) in languages and not is_test_side(path):
+                yield self.snapshot.text(path)
 
 
-class _NewWords:
-    """The names that a patch adds to its source files and that those files lacked before."""
-
-    def __init__(self, source: Sequence[FileChange]) -> None:
-        self._before = b"\n".join(change.before or b"" for change in source)
-        self._after = b"\n".join(change.after or b"" for change in source)
-        self._paths = "\n".join(change.path for change in source if change.before is None)
-
-    def has(self, name: str) -> bool:
-        """Whether the patch adds the name, in a file or as the path of a new one."""
-        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-        if word.search(self._paths):
-            return True
-        data = word.pattern.encode()
-        return bool(re.search(data, self._after)) and not re.search(data, self._before)
+def _texts(changes: Sequence[FileChange]) -> bytes:
+    return b"\n".join(change.after or b"" for change in changes)
 
 
 def _leaving_out(run: TestRun, tests: Collection[str]) -> TestRun:
     """Return the run without these single tests; what stands for a file or package stays."""
     outcomes = {t: o for t, o in run.outcomes.items() if "::" not in t or t not in tests}
     return replace(run, outcomes=outcomes) if len(outcomes) < len(run.outcomes) else run
+
+
+# ------------------------------------------------------------------------------------- the report
+
+
+def broken_syntax(
+    problems: tuple[SyntaxProblem, ...], backend: str, seconds: float
+) -> ValidationReport:
+    """Return the report for files that no longer parse."""
+    lines = [f"{p.path}, line {p.line}: {p.message}" for p in problems]
+    reason = "\n".join(["The patch leaves files that do not parse:", *lines])
+    return ValidationReport(
+        Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems, seconds=seconds
+    )
+
+
+def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> ValidationReport:
+    """Return a report with what is known before anything is run."""
+    runner = f"{suite.runner}: {suite.why}"
+    notes, python = [*plan.notes, *tools.toolchain.notes], tools.interpreter
+    about = f"{python.path} (Python {python.version}): {python.why}" if python else ""
+    if python and STANDS_IN in suite.settings:
+        notes.append(f"{suite.why}; name another interpreter with --python")
+    return ValidationReport(
+        Verdict.UNVERIFIED, "", backend, runner=runner, interpreter=about, notes=tuple(notes)
+    )
+
+
+def _final_report(
+    report: ValidationReport,
+    plan: Plan,
+    runs: PlanRuns,
+    evidence: VerdictEvidence,
+    notes: tuple[str, ...],
+) -> ValidationReport:
+    """Return the report with the verdict, and with the runs and lists that it rests on."""
+    verdict, reason = decide(evidence)
+    new, known, comparison = evidence.new_tests, evidence.known, evidence.comparison
+    proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
+    fixed = tuple(sorted({*evidence.proof, *proving} - {*evidence.lost}))
+    kept = passing_in_both(runs.before, runs.after) if runs.before and runs.after else ()
+    failing = comparison.newly_failing if comparison else ()
+    if verdict is not Verdict.VERIFIED:
+        failing = (*failing, *evidence.outdated.accepted)
+    return replace(
+        report,
+        outdated=evidence.outdated.findings,
+        verdict=verdict,
+        reason=reason,
+        selected=plan.selected if runs.by_files else (),
+        before=runs.before,
+        after=runs.after,
+        reproduction_before=runs.new_before,
+        reproduction_after=runs.new_after,
+        whole=runs.whole,
+        newly_failing=tuple(sorted({*failing, *evidence.lost})),
+        newly_passing=fixed,
+        lacks_test=verdict is Verdict.NOT_REGRESSED and evidence.is_open,
+        fail_to_pass=known.fixed if known else fixed,
+        pass_to_pass=known.kept if known else kept,
+        known_missed=known.missed if known else (),
+        notes=(*report.notes, *notes),
+    )
+
+
+def _notes(
+    evidence: VerdictEvidence, steady: SteadyComparison | None, known: KnownTests | None
+) -> tuple[str, ...]:
+    """Return what the user should know beside the verdict. No prompt contains the notes.
+
+    The names and messages of given tests stay secret. Only ids that no run knows are named: they
+    are the user's own and most often misspelt.
+    """
+    notes = [
+        f"{where} the run of the project's tests "
+        f"{f'ended with {run.ended}' if known else how_it_ended(run)}; what came later is not known"
+        for where, run in (("on the base", evidence.before), ("with the patch", evidence.after))
+        if run is not None and not is_whole(run)
+    ]
+    if evidence.known is not None and evidence.known.absent:
+        notes.append(f"not found on the base or with the patch: {listed(evidence.known.absent)}")
+    if known is None:
+        notes.extend(_unmet_needs(evidence.before, evidence.after))
+    for tests, words in (
+        (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
+        (evidence.flaky, "flaky, not counted for the patch"),
+        (evidence.unrelated, "passing newly without the changed code, not counted for the patch"),
+    ):
+        if tests:
+            what = number(len(tests), "test") if known else listed(tests)
+            notes.append(f"{words}: {what}")
+    return tuple(notes)
+
+
+def _unmet_needs(*runs: TestRun | None) -> tuple[str, ...]:
+    """Return what the project's tests lack here, such as a network or a database."""
+    return tuple(dict.fromkeys(chain.from_iterable(needs(run) for run in runs if run is not None)))
+
+
+def _missing_tool(suite: Suite, tools: Tools) -> str:
+    """Return why the suite cannot be run at all here, or ""."""
+    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
+        return tools.problem
+    if tools.toolchain.missing:
+        return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
+    return ""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
@@ -35,10 +34,9 @@ from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import TestChooser, select_tests
 from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.wording import listed, not_started
-from agent.verify.patch_validation import PatchValidation
+from agent.verify.patch_validation import PatchValidation, broken_syntax
 from agent.verify.path_rules import is_test_file
 from agent.verify.plan import BASE, SOURCE, import_roots
-from agent.verify.reporting import broken_syntax
 from agent.verify.reports import COMMAND_ID, nothing_run, streams
 from agent.verify.runners import runner_of
 from agent.verify.runners.base import split_command
@@ -47,14 +45,10 @@ from sandbox import Sandbox, SandboxError
 
 _NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."
 
-_NO_TESTS_FOUND = "no test file is tied to the change; name some"
-
 _FAILS = (
     "the test command fails on the base (exit code {code}) and reports no tests that can be read: "
     "only a patch with which it passes can be more than unverified"
 )
-
-_OUTSIDE = "the patch edits {paths} outside of {scope}; only tests of {scope} were run"
 
 # The backend of --unsafe-no-sandbox.
 _WITHOUT_ISOLATION = "process"
@@ -140,12 +134,7 @@ class SandboxValidator:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -184,15 +173,29 @@ class SandboxValidator:
             return broken_syntax(problems, self._backend, time.perf_counter() - started)
         await self.check()
         report = await self._in_thread(
-            lambda cancel: self._patch_validation(cancel).report(patch, test, earlier, outdated)
+            lambda cancel: PatchValidation(
+                self._executor,
+                self._snapshot,
+                self._problem.text,
+                self._options,
+                self._backend,
+                cancel,
+                self._choosers,
+            ).report(patch, test, earlier, outdated)
         )
+        reason, notes, scope = report.reason, list(report.notes), self._snapshot.scope
         if self._backend == _WITHOUT_ISOLATION:
-            report = _without_isolation(report)
-        outside = [c.path for c in patch.changes if not is_below(self._snapshot.scope, c.path)]
+            first, line_end, rest = reason.partition("\n")
+            reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
+            notes.append(_NOT_ISOLATED)
+        outside = [c.path for c in patch.changes if not is_below(scope, c.path)]
         if outside:
-            note = _OUTSIDE.format(paths=listed(outside), scope=self._snapshot.scope)
-            report = replace(report, notes=(*report.notes, note))
-        return replace(report, seconds=time.perf_counter() - started)
+            notes.append(
+                f"the patch edits {listed(outside)} outside of {scope}; "
+                f"only tests of {scope} were run"
+            )
+        seconds = time.perf_counter() - started
+        return replace(report, reason=reason, notes=tuple(notes), seconds=seconds)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Run test files on the patched tree, or on the base where `patch` is None.
@@ -204,13 +207,16 @@ class SandboxValidator:
         groups = group_changes(patch.changes if patch else (), self._snapshot, roots)
         changes = tuple(sorted((*groups.source, *groups.tests), key=lambda c: c.path))
         asked = tuple(paths) or self._tests_for(changes)
-        wanted = tuple(dict.fromkeys(path for path in asked if self._is_there(path, patch)))
-        if not wanted:
-            return nothing_run(f"no such test file: {listed(asked)}" if asked else _NO_TESTS_FOUND)
+        changed = {c.path: c.after is not None for c in changes}
+        files = (path for path in asked if changed.get(path, self._snapshot.exists(path)))
+        present = tuple(dict.fromkeys(files))
+        if not asked:
+            return nothing_run("no test file is tied to the change; name some")
+        if not present:
+            return nothing_run(f"no such test file: {listed(asked)}")
+        where = SOURCE if patch else BASE
         return await self._in_thread(
-            lambda cancel: self._run_files(
-                wanted, changes, roots, SOURCE if patch else BASE, cancel
-            )
+            lambda cancel: self._run_files(present, changes, roots, where, cancel)
         )
 
     @property
@@ -234,17 +240,6 @@ class SandboxValidator:
         )
 
     # ------------------------------------------------------------------------------- in the thread
-
-    def _patch_validation(self, cancel: threading.Event) -> PatchValidation:
-        return PatchValidation(
-            self._executor,
-            self._snapshot,
-            self._problem.text,
-            self._options,
-            self._backend,
-            cancel,
-            self._choosers,
-        )
 
     def _check(self, cancel: threading.Event) -> None:
         self._executor.set_up(cancel)
@@ -288,10 +283,6 @@ class SandboxValidator:
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
         return (*(test.path for test in chosen), *sorted(new))
 
-    def _is_there(self, path: str, patch: AppliedPatch | None) -> bool:
-        changed = {c.path: c.after is not None for c in patch.changes} if patch else {}
-        return changed.get(path, self._snapshot.exists(path))
-
     # ------------------------------------------------------------------------------ the event loop
 
     async def _in_thread(self, work: Callable[[threading.Event], _T]) -> _T:
@@ -309,10 +300,3 @@ class SandboxValidator:
                 raise
             except SandboxError as error:
                 raise SandboxUnavailable(str(error)) from error
-
-
-def _without_isolation(report: ValidationReport) -> ValidationReport:
-    """Add the warning to the notes and to the first line of the reason."""
-    first, line_end, rest = report.reason.partition("\n")
-    reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
-    return replace(report, reason=reason, notes=(*report.notes, _NOT_ISOLATED))

@@ -21,8 +21,8 @@ passed. Their names and output stay out of every prompt, so the reasons contain 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +52,11 @@ class Comparison:
     still_passing: int = 0
     still_red: int = 0
     executed: bool = False
+
+    def without(self, excused: Collection[str]) -> Comparison:
+        """Return the comparison without failures that are excused."""
+        failing = tuple(test for test in self.newly_failing if test not in excused)
+        return replace(self, newly_failing=failing)
 
 
 def is_whole(run: TestRun) -> bool:

@@ -9,10 +9,6 @@ only if all of this holds:
 - All tests that fail newly are called outdated, and they are few (`MOST_SHARE`).
 
 They excuse failures; they prove nothing. `judging.verdict` asks for a reproduction that holds too.
-
-Replies name tests as the runs do (`tests/test_x.py::Case::test_y`), as unittest prints them
-(`test_y (tests.test_x.Case)`), by dotted names, by the file of a Go test, by `FooTest#method`, with
-other marks between the titles of JavaScript, or by a file.
 """
 
 from __future__ import annotations
@@ -34,8 +30,6 @@ For each test that disagrees with the patch three agree with it. A patch that br
 fails most of these tests, and so does one whose reproduction asserts the wrong thing.
 """
 
-_SHOWN = 3
-
 # Tests that the verdict lists for review. The JSON result has all of them.
 _LISTED = 20
 _WHY_CHARS = 200
@@ -46,9 +40,6 @@ _FRAME = re.compile(r'^\s*File "(?P<path>[^"\n]+)", line \d+, in ', re.MULTILINE
 _ERROR = re.compile(r"^(?:\w+\.)*\w+(?=:|$)", re.MULTILINE)
 _LIBRARY = re.compile(r"[/\\](?:unittest|site-packages|dist-packages)[/\\]")
 
-# pytest.raises and pytest.warns, which fail with an exception of their own.
-_DID_NOT = ("DID NOT RAISE", "DID NOT WARN")
-
 
 @dataclass(frozen=True, slots=True)
 class OutdatedRuns:
@@ -56,6 +47,16 @@ class OutdatedRuns:
 
     base: RunAgain
     patched: RunAgain
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is recorded what single tests execute."""
+        return any(self.patched.run.executed)  # "" is what happened outside of tests
+
+    def executes(self, test: str) -> bool:
+        """Whether a test executes what the patch changes."""
+        done = self.patched.reported(test) | self.base.reported(test)
+        return bool(done.lines or done.names or done.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +80,16 @@ class OutdatedJudgement:
     def review(self) -> str:
         """Return the list of them for the user's review."""
         lines = [f"- {one.id}: {one.why} ({one.shown})" for one in self.findings[:_LISTED]]
-        more = len(self.findings) - _LISTED
-        rest = [f"- and {more} more"] if more > 0 else []
-        return "\n".join(["Called outdated by the reply, to be reviewed:", *lines, *rest])
+        if len(self.findings) > _LISTED:
+            lines.append(f"- and {len(self.findings) - _LISTED} more")
+        return "\n".join(["Called outdated by the reply, to be reviewed:", *lines])
 
     @property
     def words(self) -> str:
         """Return a sentence with their number and share, for the first line of the verdict."""
-        count = len(self.findings)
         return (
-            f"{number(count, 'existing test')} of {self.executing} that execute the changed code "
-            f"{'asserts' if count == 1 else 'assert'} the old behaviour and "
-            f"{'fails' if count == 1 else 'fail'}."
+            f"Of {number(self.executing, 'existing test')} of the changed code, "
+            f"{len(self.findings)} fail, because they assert the old behaviour."
         )
 
 
@@ -101,21 +100,25 @@ def judge_outdated(
     runs: OutdatedRuns,
 ) -> OutdatedJudgement:
     """Judge the `declared` tests among those that fail newly with the patch."""
-    view = _View(after, runs)
     findings = []
     for test, one in sorted(declared.items()):
         why, shown = " ".join(one.why.split()), assertion(after.failures.get(test, ""))
-        findings.append(OutdatedFinding(test, why[:_WHY_CHARS], shown, view.why_refused(test)))
-    executing = view.executing(declared)
+        refused = _why_refused(test, after, runs)
+        findings.append(OutdatedFinding(test, why[:_WHY_CHARS], shown, refused))
+    passing = [t for t, o in after.outcomes.items() if o is Outcome.PASSED]
+    if runs.is_recorded:
+        executing = sum(map(runs.executes, passing)) + len(declared)
+    else:  # the tests of the same files count
+        files = {test.partition("::")[0] for test in declared}
+        executing = sum(t.partition("::")[0] in files for t in passing) + len(declared)
     refusal = _refusal(failing, findings, executing)
     return OutdatedJudgement(tuple(findings), executing, refusal)
 
 
 def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], executing: int) -> str:
-    refused = [finding for finding in findings if finding.refusal]
-    if refused:
-        reasons = [f"{finding.id}: {finding.refusal}" for finding in refused]
-        return listed(reasons, _SHOWN).replace(", ", "; ")
+    refused = next((one for one in findings if one.refusal), None)
+    if refused is not None:
+        return f"{refused.id}: {refused.refusal}"
     left = sorted(set(failing) - {finding.id for finding in findings})
     if left:
         return f"{number(len(left), 'other test')} that the reply does not name: {listed(left)}"
@@ -127,67 +130,37 @@ def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], execut
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """Answers for the runs of one patch."""
-
-    after: TestRun
-    runs: OutdatedRuns
-
-    @property
-    def _recorded(self) -> bool:
-        return any(self.runs.patched.run.executed)  # "" is what happened outside of tests
-
-    def why_refused(self, test: str) -> str:
-        """Return why a failing test does not count as outdated, or ""."""
-        if self.runs.patched.ordered and not self._recorded:
-            return "what it executes could not be recorded"
-        if self._recorded and not self._executes(test):
-            return "it executes nothing of what the patch changes"
-        for run in (self.after, self.runs.patched.run):
-            if run.outcomes.get(test) is not Outcome.FAILED:
-                return "it does not fail by an assertion each time"
-            text = run.failures.get(test, "")
-            if self.runs.patched.ordered and not is_own_assertion(test, text):
-                return "it does not fail by an assertion of its own but by an error"
-        return ""
-
-    def executing(self, declared: Collection[str]) -> int:
-        """Count the tests that execute the changed code and pass, and the declared ones.
-
-        Where nothing is recorded, the tests of the same files count.
-        """
-        passing = [t for t, o in self.after.outcomes.items() if o is Outcome.PASSED]
-        if self._recorded:
-            return sum(map(self._executes, passing)) + len(declared)
-        files = {test.partition("::")[0] for test in declared}
-        return sum(test.partition("::")[0] in files for test in passing) + len(declared)
-
-    def _executes(self, test: str) -> bool:
-        done = self.runs.patched.reported(test) | self.runs.base.reported(test)
-        return bool(done.lines or done.names or done.read)
+def _why_refused(test: str, after: TestRun, runs: OutdatedRuns) -> str:
+    """Return why a failing test does not count as outdated, or ""."""
+    if runs.patched.ordered and not runs.is_recorded:
+        return "what it executes could not be recorded"
+    if runs.is_recorded and not runs.executes(test):
+        return "it executes nothing of what the patch changes"
+    for run in (after, runs.patched.run):
+        if run.outcomes.get(test) is not Outcome.FAILED:
+            return "it does not fail by an assertion each time"
+        if runs.patched.ordered and not is_own_assertion(test, run.failures.get(test, "")):
+            return "it does not fail by an assertion of its own but by an error"
+    return ""
 
 
 def is_own_assertion(test: str, text: str) -> bool:
     """Whether a failure report of Python ends in an assertion of the test or of its helpers."""
     places = list(_PLACE.finditer(text))
-    if places:  # pytest
-        said = assertion(text)
-        asserts = said.startswith(("assert", "AssertionError")) or places[-1]["what"] == (
-            "AssertionError"
-        )
-        return is_test_side(places[-1]["path"]) and (asserts or any(w in said for w in _DID_NOT))
+    if places:  # pytest; `raises` and `warns` fail with an exception of their own
+        error, path, what = assertion(text), places[-1]["path"], places[-1]["what"]
+        asserts = error.startswith(("assert", "AssertionError")) or what == "AssertionError"
+        return is_test_side(path) and (asserts or "DID NOT " in error)
     frames = [m for m in _FRAME.finditer(text) if not _LIBRARY.search(m["path"])]
     if not frames or not frames[-1]["path"].endswith(f"/{test.partition('::')[0]}"):
         return False
-    error = _ERROR.search(text, frames[-1].end())
-    return error is not None and error[0] == "AssertionError"
+    error_line = _ERROR.search(text, frames[-1].end())
+    return error_line is not None and error_line[0] == "AssertionError"
 
 
 # ------------------------------------------------------------------- which tests the reply names
 
-_PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+)\)")
-_MARKS = re.compile(r"[\s.:#>›»]+")
+_PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+)\)")  # by unittest
 
 
 def declared_for(
@@ -197,37 +170,21 @@ def declared_for(
 ) -> Mapping[str, OutdatedTest]:
     """Return the failing tests that are called outdated; an id covers all its parameters.
 
-    `as_run` converts names that the runner prints into ids. The closest name counts. A name without
-    a path counts if it fits one function only.
+    A reply may name the end of an id, with any marks between its words, if that fits one function
+    only. `as_run` converts names that the runner prints into ids.
     """
-    found: dict[str, tuple[int, OutdatedTest]] = {}
+    matches: dict[str, OutdatedTest] = {}
     for one in declared:
-        for rank, tests in enumerate(_meant(one.id, as_run(one.id), failing)):
-            for test in tests:
-                found.setdefault(test, (rank, one))
-                if found[test][0] > rank:
-                    found[test] = (rank, one)
-    return {test: found[test][1] for test in failing if test in found}
+        for test in _meant((one.id, as_run(one.id)), failing):
+            matches.setdefault(test, one)
+    matches |= {one.id: one for one in declared if one.id in failing}
+    return {test: matches[test] for test in failing if test in matches}
 
 
-def _meant(given: str, as_run: str, failing: Sequence[str]) -> tuple[list[str], ...]:
-    """Return the tests that a name means: by the whole id, the function, the end, or the file."""
-    names = {_plain(given), _plain(as_run)}
-    whole = [test for test in failing if _plain(test) in names]
-    function = [test for test in failing if _plain(_function(test)) in names]
-    wanted = _words(given)
-    end = [test for test in failing if _words(_function(test))[-len(wanted) :] == wanted]
-    end += [test for test in failing if _in_folder(test, given)]
-    if len({_function(test) for test in end}) > 1:
-        end = []
-    path = given.strip().removeprefix("./")
-    return whole, function, end, [t for t in failing if t.partition("::")[0] == path]
-
-
-def _plain(test: str) -> str:
-    """Return an id with one mark between its names, of which models write several."""
-    path, colons, name = test.strip().removeprefix("./").partition("::")
-    return f"{path}{colons}{_MARKS.sub(' ', name).strip()}"
+def _meant(names: Collection[str], failing: Sequence[str]) -> list[str]:
+    ends = [words for words in map(_words, names) if words]
+    tests = [t for t in failing if any(_words(_function(t))[-len(end) :] == end for end in ends)]
+    return tests if len({_function(test) for test in tests}) == 1 else []
 
 
 def _function(test: str) -> str:
@@ -241,17 +198,11 @@ def _words(test: str) -> list[str]:
     if printed is not None:
         case, method = printed["case"], printed["method"]
         test = f"{case.removesuffix(f'.{method}')}.{method}"
-    path, colons, name = test.strip().partition("::")
-    if colons:
-        path = str(PurePosixPath(path).with_suffix("")) if path else ""
+    path, colons, name = test.strip().removeprefix("./").partition("::")
+    if colons and path:  # the id of a test of Go has the folder of its file
+        place = PurePosixPath(path)
+        path = str(place.parent if place.suffix == ".go" else place.with_suffix(""))
     return [word for word in re.split(r"[\s.:#>›»/]+", f"{path}{colons}{name}") if word]
-
-
-def _in_folder(test: str, given: str) -> bool:
-    """Whether `folder::TestX` is the `folder/file::TestX` of a reply."""
-    path, colons, name = given.strip().partition("::")
-    folder, _, function = _function(test).partition("::")
-    return bool(colons) and PurePosixPath(path).parent == PurePosixPath(folder) and name == function
 
 
 def placed_test(name: str, files: Collection[str]) -> str:

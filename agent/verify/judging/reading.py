@@ -13,13 +13,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from agent.patching import parse_python
 from agent.repository import language_of
 from agent.types import FileChange
+from agent.verify.judging.reproduction import NameChecks
 from agent.verify.judging.wording import listed, number
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -204,18 +205,14 @@ def _tests_of(text: str) -> Iterator[tuple[int, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class TestReader:
-    """Reads the tests of one patch, `files`, beside the patch's `source` and the issue's text.
-
-    `brought`: does the source add the name? `in_issue`: does the issue mention it?
-    """
+    """Reads the tests of one patch, `files`, beside the patch's `source` and the issue's text."""
 
     __test__ = False  # not a test class
 
     files: Sequence[FileChange]
     source: Sequence[FileChange]
     issue: str
-    brought: Callable[[str], bool]
-    in_issue: Callable[[str], bool]
+    names: NameChecks
 
     def why_weak(self, test: str) -> str:
         """Return why a test that passes newly is no evidence, as a clause, or ""."""
@@ -252,7 +249,7 @@ class TestReader:
             elif isinstance(node, ast.ImportFrom):
                 used.update([*(node.module or "").split("."), *(a.name for a in node.names)])
         new = {name for change in self.source for name in _new_names(change)}
-        return sorted(n for n in used & new if self.brought(n) and not self.in_issue(n))
+        return sorted(n for n in used & new if self.names.brought(n) and not self.names.in_issue(n))
 
     def _is_about_output(self, function: ast.AST) -> bool:
         if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
@@ -268,7 +265,7 @@ class TestReader:
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
         body = next(bodies, text)
         exports = sorted({name for change in source for name in _exports(change)})
-        new = [n for n in exports if self.brought(n) and not self.in_issue(n)]
+        new = [n for n in exports if self.names.brought(n) and not self.names.in_issue(n)]
         asked = [n for n in new if _uses(n, text, body)]
         if asked:
             return f"it uses {listed(asked)}, which the issue does not speak of"

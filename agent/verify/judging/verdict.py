@@ -71,16 +71,15 @@ _SHOWN = 3
 class VerdictEvidence:
     """What the runs and the patch show.
 
-    `before`, `after` and `comparison` are of the project's tests, and `proof` are those that pass
-    newly and do so in the second runs `again`. `new_tests` is the judgement of the tests that the
-    patch brought. `whole` is the run of the whole patch with its changes to tests: `lost` tests
-    pass without those changes only, and `silenced` ones are red without them only. `tricks`
-    say what makes the patch incredible. `needs` says what the tests lack here, "" for nothing.
-    `only_tests` means that the patch changes nothing that could fix an issue. `edited_tests` are
-    the existing test files that it changes, and `weakened` says what it takes away from them.
-    `held` are files of the patch that were as on the base, with the reason.
-    `named_command`: the runs are of the command that the user named. `outdated` judges tests that
-    fail newly and that the reply calls outdated; `comparison` is without those that are accepted.
+    `before`, `after` and `comparison` are of the project's tests; failures that are excused as
+    `outdated` are left out of `comparison`. Of its tests that pass newly, `proof` ones do so in the
+    second runs `again` too, `flaky` ones do not, and `unrelated` ones do not depend on the change.
+    `whole` is the run of the whole patch with its changes to tests: `lost` tests pass without those
+    changes only, and `silenced` ones are red without them only. `tricks` say what makes the patch
+    incredible, and `needs` what the tests lack here. `only_tests`: the patch changes nothing that
+    could fix an issue. `weakened` says what it takes away from the existing `edited_tests`. `held`
+    are files of the patch that were as on the base, with the reason. `named_command`: the user
+    named the command.
     """
 
     before: TestRun | None = None
@@ -101,6 +100,8 @@ class VerdictEvidence:
     weakened: str = ""
     held: Mapping[str, str] = field(default_factory=dict)
     outdated: OutdatedJudgement = field(default_factory=OutdatedJudgement)
+    flaky: tuple[str, ...] = ()
+    unrelated: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:

@@ -22,12 +22,6 @@ _GROUP_LINES = 20
 
 _ENDINGS = {
     Ended.SIGNALLED: "was killed by a signal",
-    Ended.WALL_LIMIT: "hit its time limit",
-    Ended.CPU_LIMIT: "hit its limit of processor time",
-    Ended.OUTPUT_LIMIT: "hit its limit of output",
-    Ended.MEMORY_LIMIT: "hit its limit of memory",
-    Ended.PROCESS_LIMIT: "hit its limit of processes",
-    Ended.DISK_LIMIT: "hit its limit of disk space",
     Ended.CANCELLED: "was cancelled",
     INCOMPLETE: "ended before its tests did",
     INCONSISTENT: "gave accounts that contradict each other",
@@ -38,7 +32,8 @@ def how_it_ended(run: TestRun) -> str:
     """Return a predicate for a sentence about a run, with the test that it stopped in."""
     if run.ended == Ended.EXITED:
         return f"ended with exit code {run.exit_code}"
-    words = _ENDINGS.get(run.ended, f"ended with {run.ended}")
+    limit = run.ended.replace("wall-", "time-").replace("-", " ")
+    words = _ENDINGS.get(run.ended, f"hit its {limit}")
     if run.ended in (Ended.WALL_LIMIT, Ended.CPU_LIMIT):
         words += f" after {run.seconds:.0f} s"
     last = [test for test in run.failures if test not in run.outcomes]
@@ -176,38 +171,40 @@ def bounded(text: str, chars: int = _REASON_CHARS) -> str:
 _MOST_CHARS = 20_000
 _LINE_CHARS = 200
 
-# Names that could not be resolved, hosts that could not be reached.
-_LOOKUP = re.compile(
-    r"Temporary failure in name resolution|Name or service not known|nodename nor servname provided"
-    r"|No address associated with hostname|[Cc]ould not resolve (?:host|proxy)|NameResolutionError"
-    r"|Network is unreachable|No route to host|getaddrinfo (?:EAI_AGAIN|ENOTFOUND)|\bENETUNREACH\b"
-    r"|UnknownHostException|Failed to resolve '|dial tcp: lookup |failed to lookup address"
-)
-
-# A server of this machine does not answer. Its port says which one it is.
-_REFUSED = re.compile(
-    r"[Cc]onnection refused|ECONNREFUSED|Cannot assign requested address|AMQPConnectionError"
-    r"|psycopg\w*\.OperationalError|\.s\.PGSQL\.\d+|Can't connect to (?:local )?(?:MySQL|server)"
-    r"|ServerSelectionTimeoutError|Cannot connect to the Docker daemon|cannot open display"
-)
-
-# Messages of package managers that work offline and lack something.
-_PACKAGES = re.compile(
-    r"(?:you're using|attempting to make an HTTP request, but) [^\n]*--offline[^\n]*"
-    r"|can't checkout from '[^']*': you are in the offline mode|missing go\.sum entry"
-    r"|module lookup disabled by GOPROXY=off|no required module provides package|\bENOTCACHED\b"
-    r"|in offline mode and the artifact \S+|cache mode is 'only-if-cached'"
-    r"|Cannot find (?:module|package) '[^./'][^']*'"
+# What messages of failing tests say of the sandbox: names that could not be resolved, servers of
+# this machine that do not answer, and package managers that work offline.
+_LACKS = (
+    (
+        re.compile(
+            r"Temporary failure in name resolution|Name or service not known|no such host"
+            r"|ould not resolve (?:host|proxy)|NameResolutionError|Network is unreachable"
+            r"|No route to host|getaddrinfo|ENETUNREACH|UnknownHostException|failed to lookup addr"
+        ),
+        "{who} the network: the sandbox has no network",
+    ),
+    (
+        re.compile(
+            r"onnection refused|ECONNREFUSED|Cannot assign requested address|AMQPConnectionError"
+            r"|psycopg\w*\.OperationalError|\.s\.PGSQL\.\d|Can't connect to |cannot open display"
+            r"|ServerSelectionTimeoutError|Cannot connect to the Docker daemon"
+        ),
+        "{who} a server, and none runs here ({line})",
+    ),
+    (
+        re.compile(
+            r"--offline\b|you are in the offline mode|missing go\.sum entry|GOPROXY=off|ENOTCACHED"
+            r"|no required module provides package|in offline mode and the artifact|only-if-cached"
+            r"|Cannot find (?:module|package) '[^./']"
+        ),
+        "a package is not installed here: {line}",
+    ),
 )
 
 # What programs print that started and then found nothing to run.
 _STARTLESS = re.compile(
-    r"^(?:make(?:\[\d+\])?: \*\*\* No (?:rule to make target|targets)[^\n]*"
-    r"|\S*python[\d.]*: (?:No module named|can't open file) [^\n]*"
-    r"|(?:/bin/)?sh: (?:line )?\d+: [^\n]*(?:not found|[Ss]yntax error|can't cd to)[^\n]*"
-    r"|npm (?:ERR!|error) [^\n]*[Mm]issing script[^\n]*|error Command \"[^\n]*\" not found[^\n]*"
-    r"|error: no such (?:sub)?command[^\n]*|go \w+: unknown (?:sub)?command[^\n]*"
-    r"|go: (?:cannot find main module|go\.mod file not found)[^\n]*)",
+    r"\*\*\* No (?:rule to make target|targets)|python[\d.]*: (?:No module|can't open file)"
+    r"|^(?:/bin/)?sh: .*(?:not found|[Ss]yntax error|can't cd to)|[Mm]issing script"
+    r"|no such (?:sub)?command|unknown (?:sub)?command|go\.mod file not found",
     re.MULTILINE,
 )
 
@@ -223,9 +220,8 @@ def not_started(run: TestRun) -> str:
         return f"it cannot be started ({last.removeprefix('prlimit: ')})"
     if not run.outcomes:
         return f"it {how_it_ended(run)} and no test ran ({last})"
-    printed = _STARTLESS.search(run.output_tail[-_MOST_CHARS:])
-    if printed and run.exit_code and set(run.outcomes) == {COMMAND_ID}:
-        return printed[0].strip()[:_LINE_CHARS]
+    if run.exit_code and set(run.outcomes) == {COMMAND_ID}:
+        return _line_of(_STARTLESS, run.output_tail[-_MOST_CHARS:])
     return ""
 
 
@@ -236,26 +232,20 @@ def needs(run: TestRun) -> tuple[str, ...]:
     if is_whole_output:
         texts = [run.output_tail[-_MOST_CHARS:]]
     notes = []
-    offline = [text for text in texts if _LOOKUP.search(text)]
-    if offline:
-        notes.append(f"{_who(offline, is_whole_output)} the network: the sandbox has no network")
-    refused = [text for text in texts if _REFUSED.search(text)]
-    if refused:
-        line = _line_of(_REFUSED, refused[0])
-        notes.append(f"{_who(refused, is_whole_output)} a server, and none runs here ({line})")
-    lacking = [text for text in texts if _PACKAGES.search(text)]
-    if lacking:
-        notes.append(f"a package is not installed here: {_line_of(_PACKAGES, lacking[0])}")
-    elif not run.outcomes and run.exit_code in _CANNOT_START:
+    for pattern, words in _LACKS:
+        lines = list(filter(None, (_line_of(pattern, text) for text in texts)))
+        if lines:
+            who = "the tests need"
+            if not is_whole_output:
+                verb = "needs" if len(lines) == 1 else "need"
+                who = f"{number(len(lines), 'failing test')} {verb}"
+            notes.append(words.format(who=who, line=lines[0]))
+    if not notes and not run.outcomes and run.exit_code in _CANNOT_START:
         notes.append(f"the runner cannot be started: {not_started(run)}")
     return tuple(notes)
 
 
 def _line_of(pattern: re.Pattern[str], text: str) -> str:
-    return next(line.strip() for line in text.split("\n") if pattern.search(line))[:_LINE_CHARS]
-
-
-def _who(texts: Sequence[str], is_whole_output: bool) -> str:
-    if is_whole_output:
-        return "the tests need"
-    return f"{len(texts)} failing test{'s need' if len(texts) > 1 else ' needs'}"
+    """Return the first line in which a pattern is, or ""."""
+    lines = (line.strip() for line in text.split("\n") if pattern.search(line))
+    return next(lines, "")[:_LINE_CHARS]

@@ -85,7 +85,7 @@ def test_a_test_that_asserts_the_old_behaviour_is_shown_apart(validate: Validate
     report = validate(OutdatedTest(RIGHT, WHY))
     assert report.verdict is Verdict.VERIFIED, report.reason
     first = (
-        "1 existing test of 4 that execute the changed code asserts the old behaviour and fails."
+        "Of 4 existing tests of the changed code, 1 fail, because they assert the old behaviour."
     )
     assert report.reason.startswith(f"{first} Fails on the base, passes with the patch: ")
     assert report.reason.endswith(f"- {RIGHT}: {WHY} (assert 90 == 270)")

@@ -88,7 +88,7 @@ def test_go_takes_the_name_of_a_file_or_a_package(
         one = OutdatedTest(name, "right is plus")
         report = validate(repository, GO, "turn/turn.go", GO_ISSUE, one)
         assert report.verdict is Verdict.VERIFIED, report.reason
-        assert report.reason.startswith("1 existing test of 4 that execute the changed code")
+        assert report.reason.startswith("Of 4 existing tests of the changed code, 1 fail")
         assert report.reason.endswith("- turn::TestRight: right is plus (turn_test.go:7: 90)")
 
 

@@ -69,7 +69,6 @@ SCRIPT = "src/a.test.js::cart > adds two (2) prices"
         (CASE, "test_x (tests.test_a.Case)"),
         (CASE, "test_x (tests.test_a.Case.test_x)"),
         (CASE, "test_x"),
-        (CASE, "tests/test_a.py"),
         (SCRIPT, "src/a.test.js::cart adds two (2) prices"),
         (SCRIPT, "cart > adds two (2) prices"),
         (SCRIPT, "adds two (2) prices"),
@@ -90,15 +89,6 @@ def test_a_name_that_fits_several_functions_means_none_of_them() -> None:
     one = OutdatedTest("B.test_x", "why")
     assert declared_for(failing, (one, OutdatedTest("x", "why"))) == {failing[1]: one}
     assert declared_for(failing, (OutdatedTest("", "why"), OutdatedTest("::", "why"))) == {}
-
-
-def test_the_closest_name_counts() -> None:
-    failing = ("t/test_a.py::test_x[1]", "t/test_a.py::test_x[2]", "t/test_a.py::test_y")
-    file, function, exact = (
-        OutdatedTest(name, "why") for name in ("t/test_a.py", "t/test_a.py::test_x", failing[1])
-    )
-    found = declared_for(failing, (file, function, exact))
-    assert found == {failing[0]: function, failing[1]: exact, failing[2]: file}
 
 
 def test_a_runner_says_what_its_own_names_mean() -> None:

@@ -14,6 +14,7 @@ from agent.verify.judging.reading import (
     find_losses,
     find_tricks,
 )
+from agent.verify.judging.reproduction import NameChecks
 from tests.support.validation import edit
 
 BEFORE = """
@@ -140,10 +141,13 @@ def why(
         files=(edit(path, None, test),),
         source=(source,),
         issue=issue,
-        brought=lambda word: (
-            contains(f"{after} {source.path}", word) and not contains(before, word)
+        names=NameChecks(
+            in_repository=lambda word: False,
+            brought=lambda word: (
+                contains(f"{after} {source.path}", word) and not contains(before, word)
+            ),
+            in_issue=lambda word: contains(issue, word),
         ),
-        in_issue=lambda word: contains(issue, word),
     )
     return reader.why_weak(f"{path}::{name}")
 
