@@ -26,7 +26,7 @@ import ast
 import builtins
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -36,14 +36,12 @@ from agent.patching import parse_python
 from agent.types import Execution, FileChange, Outcome, TestRun
 from agent.verify.judging.compare import doubtful, failed, suspicion
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Part = ast.stmt | ast.ExceptHandler | ast.match_case
 _PARTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 
-# The scope of a module's own statements, and what ends that of a class.
-_MODULE = ""
-_CLASS = "."
+# Ends the name of a scope that is no function: a module or a class.
+_BODY = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,54 +59,42 @@ class ChangedCode:
     files: frozenset[str] = frozenset()
     source: frozenset[str] = frozenset()
 
-    def __or__(self, other: ChangedCode) -> ChangedCode:
-        return ChangedCode(
-            self.lines | other.lines,
-            self.new | other.new,
-            self.names | other.names,
-            self.files | other.files,
-            self.source | other.source,
-        )
-
     @property
     def by_path(self) -> dict[str, list[int]]:
         """Return the lines of functions by path."""
-        found: dict[str, list[int]] = {path: [] for path in sorted(self.source)}
+        lines: dict[str, list[int]] = {path: [] for path in sorted(self.source)}
         for place in sorted(self.lines | self.new):
             path, _, line = place.rpartition(":")
-            found.setdefault(path, []).append(int(line))
-        return found
+            lines.setdefault(path, []).append(int(line))
+        return lines
 
 
 def changed_code(changes: Sequence[FileChange], *, in_base: bool = False) -> ChangedCode:
     """Return what the changes do to the tree that they lead to, or to the base."""
-    found = ChangedCode()
-    for change in changes:
-        here, there = change.after, change.before
-        if in_base:
-            here, there = there, here
-        found |= _changed(change.path, here, there)
-    return found
-
-
-def _changed(path: str, here: bytes | None, there: bytes | None) -> ChangedCode:
-    files = frozenset({path})
-    if not path.endswith(".py"):
-        return ChangedCode(files=files)
-    mine, other = _scopes(here), _scopes(there)
-    if mine is None or other is None:  # the target's grammar is not ours: any line counts
-        lines = range(1, (here or b"").count(b"\n") + 2)
-        return ChangedCode(frozenset(f"{path}:{n}" for n in lines), files=files, source=files)
-    lines_of: dict[bool, set[str]] = {True: set(), False: set()}
+    lines: dict[bool, set[str]] = {True: set(), False: set()}  # by: the other version has it too
     names: set[str] = set()
-    for scope, statements in mine.items():
-        changed = _differing(statements, other.get(scope, []))
-        if scope == _MODULE or scope.endswith(_CLASS):
-            names.update(name for one in changed for name in one.names)
-        else:
-            lines_of[scope in other].update(f"{path}:{n}" for one in changed for n in one.lines)
+    source = [change for change in changes if change.path.endswith(".py")]
+    for change in source:
+        path = change.path
+        here, there = (change.before, change.after)[:: 1 if in_base else -1]
+        mine, other = _statements(here), _statements(there)
+        if mine is None or other is None:  # the target's grammar is not ours: any line counts
+            count = (here or b"").count(b"\n") + 1
+            lines[True].update(f"{path}:{n}" for n in range(1, count + 1))
+            continue
+        for scope, statements in mine.items():
+            for one in _differing(statements, other.get(scope, [])):
+                if scope.endswith(_BODY):
+                    names.update(one.names)
+                else:
+                    lines[scope in other].update(f"{path}:{n}" for n in one.lines)
+    files = frozenset(change.path for change in changes)
     return ChangedCode(
-        frozenset(lines_of[True]), frozenset(lines_of[False]), frozenset(names), files, files
+        frozenset(lines[True]),
+        frozenset(lines[False]),
+        frozenset(names),
+        files,
+        frozenset(change.path for change in source),
     )
 
 
@@ -118,108 +104,89 @@ class _Statement:
 
     key: str
     lines: range
-    names: frozenset[str] = field(default_factory=frozenset)
+    names: frozenset[str]
 
 
-def _scopes(data: bytes | None) -> dict[str, list[_Statement]] | None:
+def _statements(data: bytes | None) -> dict[str, list[_Statement]] | None:
     """Return the statements by function, class or module; None for what cannot be parsed."""
     try:
         tree = parse_python(data or b"")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found: dict[str, list[_Statement]] = {_MODULE: []}
-    _collect(tree.body, _MODULE, 0, "", found)
-    return found
+    scopes: dict[str, list[_Statement]] = {}
+    _collect(tree.body, _BODY, "", scopes)
+    return scopes
 
 
 def _collect(
-    body: Sequence[_Part], scope: str, depth: int, head: str, found: dict[str, list[_Statement]]
+    body: Sequence[_Part], scope: str, around: str, scopes: dict[str, list[_Statement]]
 ) -> None:
-    """Add statements to their scope. `head` is the signature of the function around them."""
+    """Add statements to their scope. `around` is the signature of their function, and a mark for
+    each block that they are in.
+    """
+    statements = scopes.setdefault(scope, [])
     for part in body:
-        if _is_docstring(part):
-            continue
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
+            continue  # a docstring
+        name = f"{scope.removesuffix(_BODY)}/{getattr(part, 'name', '')}"
         if isinstance(part, _FUNCTIONS):
-            name = f"{scope.removesuffix(_CLASS)}/{part.name}"
-            found.setdefault(name, [])
-            _collect(part.body, name, 0, _own_dump(part), found)
+            _collect(part.body, name, _dump(_own_values(part)), scopes)
             continue
-        found[scope].append(_statement(part, depth, head))
-        if isinstance(part, ast.ClassDef):
-            name = f"{scope.removesuffix(_CLASS)}/{part.name}{_CLASS}"
-            found.setdefault(name, [])
-            _collect(part.body, name, 0, "", found)
-            continue
-        for block in _blocks(part):
-            _collect(block, scope, depth + 1, head, found)
+        blocks = [value for _, value in ast.iter_fields(part) if _is_block(value)]
+        key = f"{around}|{type(part).__name__}{_dump(_own_values(part))}"
+        statements.append(_Statement(key, _lines(part, blocks), frozenset(_names(part))))
+        for block in blocks:
+            if isinstance(part, ast.ClassDef):
+                _collect(block, f"{name}{_BODY}", "", scopes)
+            else:
+                _collect(block, scope, f"{around}>", scopes)
 
 
-def _statement(part: _Part, depth: int, head: str) -> _Statement:
-    line = part.pattern.lineno if isinstance(part, ast.match_case) else part.lineno
-    first = min((_first_line(block) for block in _blocks(part)), default=0)
-    end = first - 1 if first else getattr(part, "end_lineno", None) or line
-    key = f"{head}|{depth}|{_own_dump(part)}"
-    return _Statement(key, range(line, max(end, line) + 1), frozenset(_names(part)))
+def _lines(part: _Part, blocks: Sequence[Sequence[_Part]]) -> range:
+    """Return the lines of a statement without the blocks inside it."""
+    first = _line(part)
+    last = min(map(_line, (block[0] for block in blocks)), default=0) - 1
+    end = last if blocks else getattr(part, "end_lineno", None) or first
+    return range(first, max(end, first) + 1)
 
 
-def _first_line(block: Sequence[_Part]) -> int:
-    part = block[0]
+def _line(part: _Part) -> int:
     return part.pattern.lineno if isinstance(part, ast.match_case) else part.lineno
 
 
 def _names(part: _Part) -> Iterator[str]:
     """Yield what a statement binds; of a call that stands alone, what it uses."""
-    own = [node for value in _own_values(part) for node in _walk(value)]
     alone = isinstance(part, ast.Expr)
-    for node in own:
-        if isinstance(node, ast.Name) and (alone or isinstance(node.ctx, ast.Store | ast.Del)):
-            yield from () if hasattr(builtins, node.id) else (node.id,)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            yield from (inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
-        elif isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
+    for value in _own_values(part):
+        for node in ast.walk(value) if isinstance(value, ast.AST) else ():
+            if isinstance(node, ast.Name) and (alone or isinstance(node.ctx, ast.Store | ast.Del)):
+                yield from () if hasattr(builtins, node.id) else (node.id,)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                yield node.attr
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+                yield from (one.id for one in ast.walk(node.value) if isinstance(one, ast.Name))
+            elif isinstance(node, ast.alias):
+                yield (node.asname or node.name).partition(".")[0]
     if isinstance(part, ast.ClassDef):
         yield part.name
 
 
 def _own_values(part: _Part) -> list[object]:
-    """Return the values of a statement without the blocks inside it."""
-    return [
-        value
-        for _, value in ast.iter_fields(part)
-        if not (isinstance(value, list) and value and isinstance(value[0], _PARTS))
-    ]
+    """Return the values of a statement without the blocks inside it, lists flattened."""
+    values: list[object] = []
+    for name, value in ast.iter_fields(part):
+        if not _is_block(value):
+            values += [name, *(value if isinstance(value, list) else [value])]
+    return values
 
 
-def _walk(value: object) -> Iterator[ast.AST]:
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, ast.AST):
-            yield from ast.walk(one)
+def _is_block(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], _PARTS)
 
 
-def _own_dump(part: _Part) -> str:
-    """Return the statement as text, without positions and without the blocks inside it."""
-    return f"{type(part).__name__}({', '.join(map(_dump, _own_values(part)))})"
-
-
-def _dump(value: object) -> str:
-    if isinstance(value, ast.AST):
-        return ast.dump(value)
-    return f"[{', '.join(map(_dump, value))}]" if isinstance(value, list) else repr(value)
-
-
-def _blocks(part: _Part) -> Iterator[Sequence[_Part]]:
-    """Yield the blocks of a compound statement; the handlers of a `try` are one too."""
-    for _, value in ast.iter_fields(part):
-        if isinstance(value, list) and value and isinstance(value[0], _PARTS):
-            yield value
-
-
-def _is_docstring(statement: _Part) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+def _dump(values: Sequence[object]) -> str:
+    """Return values of a statement as text, without positions."""
+    return repr([ast.dump(one) if isinstance(one, ast.AST) else one for one in values])
 
 
 def _differing(mine: list[_Statement], other: list[_Statement]) -> list[_Statement]:
@@ -374,16 +341,10 @@ def find_equality_files(source: Sequence[FileChange]) -> tuple[str, ...]:
 
 
 def _equalities(data: bytes | None) -> tuple[int, list[str]]:
-    """Return how often a file mentions `__eq__`, and its functions of that name."""
-    text = (data or b"").decode("utf-8", "replace")
-    if "__eq__" not in text:
-        return 0, []
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return 0, [text]
-    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
-    return text.count("__eq__"), [ast.dump(one) for one in functions if one.name == "__eq__"]
+    """Return how often a file mentions `__eq__`, and what its functions of that name do."""
+    scopes = _statements(data) or {"": []}
+    keys = [one.key for scope in scopes for one in scopes[scope] if "/__eq__" in scope]
+    return (data or b"").count(b"__eq__"), keys
 
 
 def read_replayed(data: bytes) -> tuple[Replayed, ...]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePosixPath
 
 from agent.patching import parse_python
@@ -71,11 +72,11 @@ class TestLosses:
     @property
     def words(self) -> str:
         """Return the counts as a phrase after `the patch`, or "" for no loss."""
-        parts = []
-        if self.removed:
-            parts.append(f"removes {number(len(self.removed), 'test')} ({listed(self.removed)})")
-        if self.skipped:
-            parts.append(f"skips {number(len(self.skipped), 'test')} ({listed(self.skipped)})")
+        parts = [
+            f"{verb} {number(len(tests), 'test')} ({listed(tests)})"
+            for verb, tests in (("removes", self.removed), ("skips", self.skipped))
+            if tests
+        ]
         if self.assertions:
             parts.append(f"takes {number(self.assertions, 'assertion')} out of existing tests")
         return " and ".join(parts)
@@ -222,10 +223,8 @@ class TestReader:
             return ""
         if language_of(file.path) != "python":
             return self._why_other(_text(file.after), name.rpartition("::")[2])
-        function_name = name.partition("[")[0].replace("::", ".")
-        tree = tree_of(file.after)
-        functions = {dotted: node for dotted, node, _ in _functions(tree, "", "")}
-        function = functions.get(function_name)
+        tree, dotted = tree_of(file.after), name.partition("[")[0].replace("::", ".")
+        function = next((node for one, node, _ in _functions(tree, "", "") if one == dotted), None)
         if function is None:
             return ""
         asked = self._asked([*_shared(tree), *function.body])
@@ -248,8 +247,11 @@ class TestReader:
                 used.update(node.value.split("."))
             elif isinstance(node, ast.ImportFrom):
                 used.update([*(node.module or "").split("."), *(a.name for a in node.names)])
-        new = {name for change in self.source for name in _new_names(change)}
-        return sorted(n for n in used & new if self.names.brought(n) and not self.names.in_issue(n))
+        return self._unasked(used & {name for change in self.source for name in _new_names(change)})
+
+    def _unasked(self, names: Collection[str]) -> list[str]:
+        """Return the names that the patch brings and the issue does not mention, sorted."""
+        return sorted(n for n in names if self.names.brought(n) and not self.names.in_issue(n))
 
     def _is_about_output(self, function: ast.AST) -> bool:
         if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
@@ -258,15 +260,14 @@ class TestReader:
         return any(_WRITES.search(new) and not _WRITES.search(old) for old, new in texts)
 
     def _why_other(self, text: str, name: str) -> str:
-        """Judge a test in a language whose tests are not traced."""
-        source = [c for c in self.source if language_of(c.path) in _TRACELESS]
+        """Judge a test in a language whose tests are neither traced nor replayed."""
+        source = [c for c in self.source if language_of(c.path) in _SIGNS]
         if source == list(self.source) and all(_code(c.before) == _code(c.after) for c in source):
             return "the patch changes nothing but comments"
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
         body = next(bodies, text)
-        exports = sorted({name for change in source for name in _exports(change)})
-        new = [n for n in exports if self.names.brought(n) and not self.names.in_issue(n)]
-        asked = [n for n in new if _uses(n, text, body)]
+        exports = {name for change in source for name in _exports(change)}
+        asked = [name for name in self._unasked(exports) if _uses(name, text, body)]
         if asked:
             return f"it uses {listed(asked)}, which the issue does not speak of"
         read = [c.path for c in source if _looks_at(c, body)]
@@ -277,11 +278,8 @@ def _holds(file: FileChange, place: str, name: str) -> bool:
     """Whether a test of an id is in the file. Go names the folder of a test and not its file."""
     if place.endswith(file.path):
         return True
-    folder = str(PurePosixPath(file.path).parent)
-    function = name.partition("/")[0]  # without the names of its parts
-    return (
-        file.path.endswith(".go") and folder == place and f"func {function}(" in _text(file.after)
-    )
+    in_folder = file.path.endswith(".go") and str(PurePosixPath(file.path).parent) == place
+    return in_folder and f"func {name.partition('/')[0]}(" in _text(file.after)
 
 
 def _shared(tree: ast.AST) -> Iterator[ast.stmt]:
@@ -322,8 +320,8 @@ def _is_difference(node: ast.AST) -> bool:
 
 
 _READS_OUTPUT = re.compile(
-    r"\b(?:capsys|capfd)\w*|\bcaplog\b|\brecwarn\b|redirect_std(?:out|err)|assertLogs|assertWarns"
-    r"|\bwarns\(|catch_warnings|sys\.std(?:out|err)\b|capture_output|check_output"
+    r"\bcap(?:sys|fd|log)|recwarn|redirect_std|assertLogs|assertWarns|\bwarns\(|catch_warnings"
+    r"|sys\.std(?:out|err)\b|capture_output|check_output"
 )
 _WRITES = re.compile(
     rb"(?<![\w.])print\(|\bstd(?:out|err)\.write|\bwarnings?\.warn\(|(?<![\w.])warn\("
@@ -338,7 +336,6 @@ _SPEAKS_OF_OUTPUT = re.compile(
 # ------------------------------------------- languages whose tests are neither traced nor replayed
 
 _SCRIPTS = frozenset({"javascript", "typescript", "tsx"})
-_TRACELESS = _SCRIPTS | {"go", "rust", "java"}
 _TOKEN = re.compile(
     r"(?P<comment>//[^\n]*|/\*.*?\*/)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`",
     re.DOTALL,
@@ -351,11 +348,7 @@ _EXPORTED = re.compile(
     r"\bexports\s*=\s*\{([^}]*)\}|\bexport\s*\{([^}]*)\}|[\w$]\.(?!exports\s*=)(\w+)\s*=(?![=>])"
     r"|\bexport\s+(?:default\s+)?(?:async\s+)?(?:function\*?|class|const|let|var)\s+(\w+)"
 )
-_READS = re.compile(
-    r"[rR]ead_?(?:File|to_string|AllLines|String|Stream)|include_(?:str|bytes)!"
-    r"|\bos\.(?:Open|Stat)\(|\bnew (?:[\w.]+\.)?File\(|\bFiles\.(?:size|lines)\(|\bstat(?:Sync)?\("
-    r"|\bfs::(?:metadata|read)\("
-)
+_READS = re.compile(r"[rR]ead|\b[oO]pen\(|[sS]tat(?:Sync)?\(|\bFiles?[.(]|include_|metadata\(")
 
 
 def _code(data: bytes | None) -> str:
@@ -383,45 +376,46 @@ def _uses(name: str, text: str, body: str) -> bool:
 
 def _looks_at(change: FileChange, body: str) -> bool:
     """Whether a test reads a source file, or looks at a function or class of it by its text."""
-    name = re.escape(change.path.rpartition("/")[2])
-    if _READS.search(body) and re.search(rf"(?<!\w){name}", body):
+    file = re.escape(change.path.rpartition("/")[2])
+    if _READS.search(body) and re.search(rf"(?<!\w){file}", body):
         return True
-    items = {group for found in _ITEM.findall(_text(change.after)) for group in found if group}
-    return any(_as_text(item, body) for item in sorted(items))
+    groups = chain.from_iterable(_ITEM.findall(_text(change.after)))
+    return any(_as_text(item, body) for item in sorted(set(filter(None, groups))))
 
 
-def _as_text(function: str, body: str) -> bool:
+def _as_text(item: str, body: str) -> bool:
     """Whether a test looks at a function or class itself: its text, name, parameters or members."""
-    name = rf"(?:\w+\.)*(?<!\w){function}"
+    name = rf"(?:\w+\.)*(?<!\w){item}"
     members = r"(?:Annotation|Constructor|Field|Method|Modifier|Num|In\b|Out\b)"
     if re.search(rf"{name}\.class\.\w*{members}|\.TypeOf\(&?{name}\b[^\n]*\.{members}", body):
         return re.search(r"\.(?:invoke|newInstance|Call)\(", body) is None
-    return bool(
-        re.search(rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)", body)
-        or re.search(rf"\$\{{{name}\}}|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])", body)
+    text = (
+        rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)|\$\{{{name}\}}"
+        rf"|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])"
     )
+    return re.search(text, body) is not None
 
 
 # What code asks to learn whether a test runs it, or changes to have tests pass, by language.
 _SCRIPT_SIGNS = re.compile(
-    r"\bJEST_WORKER_ID\b|\bNODE_TEST_CONTEXT\b|\bVITEST\w*\b|\bnpm_lifecycle_\w+"
-    r"|\bprocess\.(?:env\.(?:CI|TEST|MOCHA\w*)|argv|execArgv)\b"
-    r"|\btypeof\s+(?:jest|describe|expect|vi)\b|NODE_ENV['\"\]]*\s*[!=]==?\s*['\"]test"
-    r"|['\"](?:node:test|vitest|@jest/globals)['\"]|new Error\([^)]*\)\.stack|\bprepareStackTrace\b"
-    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|defineProperty\(\s*assert\b"
-    r"|require\(['\"](?:node:)?assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)|Object\.assign\(\s*assert\b"
+    r"JEST_WORKER_ID|NODE_TEST_CONTEXT|\bVITEST|\bnpm_lifecycle_|NODE_ENV['\"\]]*\s*[!=]==?\s*['\"]test"
+    r"|\bprocess\.(?:env\.(?:CI|TEST|MOCHA\w*)|argv|execArgv)\b|\bprepareStackTrace\b"
+    r"|new Error\([^)]*\)\.stack"
+    r"|\btypeof\s+(?:jest|describe|expect|vi)\b|['\"](?:node:test|vitest|@jest/globals)['\"]"
+    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|(?:defineProperty|assign)\(\s*assert\b"
+    r"|require\(['\"](?:node:)?assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)|\bexpect\.extend\("
     r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
-    r"|\bexpect\.extend\(|\bModule\._\w+|\brequire\.cache\b|\.prototype\._compile\b"
+    r"|\bModule\._\w+|\brequire\.cache\b|\.prototype\._compile\b"
 )
 _SIGNS: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(_SCRIPTS, _SCRIPT_SIGNS),
     "go": re.compile(
-        r"\btesting\.Testing\(\)|\bflag\.Lookup\(|\"\.test\"|\bos\.(?:Args\b|Executable\()"
+        r"\btesting\.Testing\(|\bflag\.Lookup\(|\"\.test\"|\bos\.(?:Args\b|Executable\()"
         r"|\bruntime\.(?:Callers?|Stack)\(|\bdebug\.Stack\("
     ),
     "rust": re.compile(
         r"\bcfg!\([^\n;{]*\b(?:test|debug_assertions)\b|\bcfg\(not\(test\)\)|\benv::args\b"
-        r"|\bcfg\((?:not\()?debug_assertions\b|\bRUST_TEST_\w+|\bthread::current\(\)\s*\.name\("
+        r"|\bcfg\((?:not\()?debug_assertions\b|\bRUST_TEST_|\bthread::current\(\)\s*\.name\("
     ),
     "java": re.compile(
         r"\borg\.(?:junit|testng)\b|\bsurefire\b|sun\.java\.command|\"basedir\"|\bStackWalker\b"
@@ -443,27 +437,23 @@ def find_tricks(source: Sequence[FileChange], project: Iterable[str]) -> tuple[s
 
     `project` has the texts of the base's source files: what it does already is no trick.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for change in source:
+    tricks: list[tuple[str, str]] = []
+    for change in sorted(source, key=lambda change: change.path):
         signs = _SIGNS.get(language_of(change.path))
         new = _added(signs, change) if signs else ""
         if new and not _OF_PROGRAMS.search(_text(change.after)):
-            found[change.path] = (new, f"{change.path}: the patch inspects the test runner ({new})")
-    if not found:
-        return ()
-    texts = "\n".join(project)
-    return tuple(words for _, (sign, words) in sorted(found.items()) if sign not in texts)
+            tricks.append((new, f"{change.path}: the patch inspects the test runner ({new})"))
+    texts = "\n".join(project) if tricks else ""
+    return tuple(words for sign, words in tricks if sign not in texts)
 
 
 def find_hidden_tests(configuration: Sequence[FileChange]) -> tuple[str, ...]:
     """Return what the patch adds to the configuration that leaves tests out of a full run."""
-    found = []
-    for change in configuration:
-        holds_options = change.path.endswith((".py", ".ini", ".toml", ".cfg"))
-        new = _added(_HIDES, change) if holds_options else ""
-        if new:
-            found.append(f"{change.path}: takes tests out of the run ({new})")
-    return tuple(sorted(found))
+    options = [c for c in configuration if c.path.endswith((".py", ".ini", ".toml", ".cfg"))]
+    hidden = ((change.path, _added(_HIDES, change)) for change in options)
+    return tuple(
+        sorted(f"{path}: takes tests out of the run ({new})" for path, new in hidden if new)
+    )
 
 
 def _added(pattern: re.Pattern[str], change: FileChange) -> str:
