@@ -25,10 +25,10 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic import Field as PydanticField
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from agent.types import BAD_OUTCOMES, Channels, Execution, Outcome, TestRun
 from sandbox import Command, Ended, RunResult
@@ -264,11 +264,16 @@ def agreement(
 
     Only for runs of our own runners that ended by themselves.
     """
-    return (*_within(report), *_exit_code(report, exit_code), *_against(report, junit, exit_code))
+    clauses = _within(report)
+    if report.statuses:
+        clauses = chain(clauses, _exit_code(report, exit_code), _against(report, junit, exit_code))
+    return tuple(clauses)
 
 
 def _within(report: Report) -> Iterator[str]:
     """Check the report against itself."""
+    status = report.statuses[-1] if report.statuses else -1
+    whole = status in _ENDED_BY_ITSELF and not report.stopped and report.collected is not None
     if report.foreign:
         yield f"lines that our plugin did not write: {report.foreign}"
     elif report.unreadable:
@@ -279,21 +284,14 @@ def _within(report: Report) -> Iterator[str]:
         yield f"it began {report.begun} times and finished {len(report.statuses)} times"
     elif report.in_flight:
         yield f"tests that were started and never came to a result: {len(report.in_flight)}"
-    elif _vanished(report):
+    elif whole and report.collected != report.started:
         yield f"of {report.collected} collected tests {report.started} were run"
     # pytest may count more failures than it reports, because coverage plugins add their own.
     if report.failed == 0 and _bad(report.outcomes):
         yield f"pytest counts no failure, its reports show {_bad(report.outcomes)}"
 
 
-def _vanished(report: Report) -> bool:
-    by_itself = not report.stopped and report.statuses[-1] in _ENDED_BY_ITSELF
-    return by_itself and report.collected is not None and report.collected != report.started
-
-
 def _exit_code(report: Report, exit_code: int | None) -> Iterator[str]:
-    if not report.statuses:
-        return
     if report.statuses[-1] != exit_code:
         yield f"the process exited with {exit_code}, its tests finished with {report.statuses[-1]}"
     if report.statuses[-1] == 0 and _bad(report.outcomes):
@@ -304,7 +302,7 @@ def _against(
     report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
 ) -> Iterator[str]:
     """Check the report against pytest's file."""
-    if not report.junit or not report.statuses:
+    if not report.junit:
         return
     if junit is None:
         if exit_code in _ENDED_BY_ITSELF:
@@ -312,7 +310,9 @@ def _against(
         return
     ours = {
         # An unexpected pass is a pass in pytest's file.
-        junit_name(test): "passed" if test in report.unexpected else _kind(outcome)
+        junit_name(test): "passed"
+        if outcome is Outcome.SKIPPED and test in report.unexpected
+        else _kind(outcome)
         for test, outcome in report.outcomes.items()
     }
     theirs = {name: _kind(outcome) for name, outcome in junit.items()}
@@ -347,7 +347,6 @@ def _counted(kinds: Mapping[str, str]) -> str:
 KEY_FILE = ".patchshot-seal"
 KEY_VARIABLE = "PATCHSHOT_SEAL"
 
-_KEY_BYTES = 32
 _DIGITS = 16
 
 # It replaces a line without a valid signature, and is counted as unreadable.
@@ -356,7 +355,7 @@ FOREIGN = b"foreign"
 
 def new_key() -> bytes:
     """Return a key for one run."""
-    return secrets.token_bytes(_KEY_BYTES)
+    return secrets.token_bytes(32)
 
 
 def verified(data: bytes, key: bytes) -> bytes:
@@ -375,56 +374,44 @@ def verified(data: bytes, key: bytes) -> bytes:
 
 
 class _Line(BaseModel):
+    """One line. `runner` is of begin, `count` of collected, and `status` to `traces` of finish."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-
-class _Begin(_Line):
-    event: Literal["begin"]
-    runner: str
+    event: Literal["begin", "collected", "start", "result", "trace", "finish"]
+    runner: str = ""
     junit: bool = False
-
-
-class _Collected(_Line):
-    event: Literal["collected"]
-    count: int
-
-
-class _Start(_Line):
-    event: Literal["start"]
-    id: str
+    count: int | None = None
+    id: str = ""
     at: float | None = None
-
-
-class _Result(_Line):
-    event: Literal["result"]
-    id: str
-    phase: Literal["collect", "setup", "call", "teardown"]
-    outcome: Literal["passed", "failed", "skipped"]
-    xfail: bool
-    text: str
-
-
-class _Trace(_Line):
-    event: Literal["trace"]
-    id: str
-    lines: list[str]
-    names: list[str]
-    read: list[str]
-    opened: list[str]
-
-
-class _Finish(_Line):
-    event: Literal["finish"]
-    status: int
+    phase: Literal["collect", "setup", "call", "teardown"] = "call"
+    outcome: Literal["passed", "failed", "skipped"] = "failed"
+    xfail: bool = False
+    text: str = ""
+    lines: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    status: int = -1
     failed: int | None = None
     stopped: bool = False
     traces: list[str] = []
 
+    @model_validator(mode="after")
+    def _is_whole(self) -> _Line:
+        if not _REQUIRED[self.event].issubset(self.model_fields_set):
+            raise ValueError("a field is missing")
+        return self
 
-_AnyLine = _Begin | _Collected | _Start | _Result | _Trace | _Finish
-_LINE: TypeAdapter[_AnyLine] = TypeAdapter(
-    Annotated[_AnyLine, PydanticField(discriminator="event")]
-)
+
+_REQUIRED = {
+    "begin": {"runner"},
+    "collected": {"count"},
+    "start": {"id"},
+    "result": {"id", "phase", "outcome", "xfail", "text"},
+    "trace": {"id", "lines", "names", "read", "opened"},
+    "finish": {"status"},
+}
 
 
 @dataclass(slots=True)
@@ -464,26 +451,26 @@ def read_report(data: bytes) -> Report:
     report, started = Report(), dict[str, None]()
     for raw in data.splitlines():
         try:
-            line = _LINE.validate_json(raw)
+            line = _Line.model_validate_json(raw)
         except ValidationError:
             report.unreadable += 1
             report.foreign += raw == FOREIGN
             continue
-        match line:
-            case _Begin():
+        match line.event:
+            case "begin":
                 report.begun += 1
                 report.junit |= line.junit
-            case _Collected() if report.collected is None:
-                report.collected = line.count
-            case _Start():
+            case "collected":
+                report.collected = line.count if report.collected is None else report.collected
+            case "start":
                 started[line.id] = None
-            case _Result():
+            case "result":
                 _add_result(report, line)
-            case _Trace():
-                sets = map(frozenset, (line.lines, line.names, line.read, line.opened))
+            case "trace":
+                execution = Execution(line.lines, line.names, line.read, line.opened)
                 earlier = report.executed.get(line.id, Execution())
-                report.executed[line.id] = earlier | Execution(*sets)
-            case _Finish():
+                report.executed[line.id] = earlier | execution
+            case "finish":
                 report.statuses += (line.status,)
                 report.failed, report.stopped = line.failed, line.stopped
                 report.traces = tuple(sorted({*report.traces, *line.traces}))
@@ -492,7 +479,7 @@ def read_report(data: bytes) -> Report:
     return report
 
 
-def _add_result(report: Report, line: _Result) -> None:
+def _add_result(report: Report, line: _Line) -> None:
     """Add a phase of a test. Its first failure counts, and after that a skip."""
     if line.xfail and line.outcome == "passed":
         report.unexpected |= {line.id}
@@ -536,19 +523,12 @@ def junit_name(test: str) -> str:
     return _ILLEGAL.sub(_visible, ".".join(names) + bracket + parameters)
 
 
-def _visible(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _visible(character: re.Match[str]) -> str:
+    number = ord(character[0])
     return f"#x{number:02X}" if number <= 0xFF else f"#x{number:04X}"
 
 
-# Deeper than real nesting of suites, to stop maliciously nested documents.
-_DEEPEST = 50
-
-_ENDINGS = (
-    ("error", Outcome.ERROR),
-    ("failure", Outcome.FAILED),
-    ("skipped", Outcome.SKIPPED),
-)
+_ENDINGS = {"error": Outcome.ERROR, "failure": Outcome.FAILED, "skipped": Outcome.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,26 +553,16 @@ def read_cases(document: bytes) -> tuple[Case, ...] | None:
         root = fromstring(document.strip(), forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError, RecursionError):
         return None
-    return tuple(_cases(root, 0))
-
-
-def _cases(element: Element, depth: int) -> Iterator[Case]:
-    if _local(element) == "testcase":
-        yield _case(element)
-    elif depth < _DEEPEST:
-        for child in element:
-            yield from _cases(child, depth + 1)
+    return tuple(_case(element) for element in root.iter() if _local(element) == "testcase")
 
 
 def _case(element: Element) -> Case:
     outcome, text = Outcome.PASSED, ""
     children = {_local(child): child for child in reversed(element)}
-    for tag, meaning in _ENDINGS:
-        child = children.get(tag)
-        if child is not None:
-            outcome = meaning
-            text = "\n".join(filter(None, (child.get("message", ""), (child.text or "").strip())))
-            break
+    for tag in (tag for tag in _ENDINGS if tag in children):
+        outcome, child = _ENDINGS[tag], children[tag]
+        text = "\n".join(filter(None, (child.get("message", ""), (child.text or "").strip())))
+        break
     return Case(element.get("classname", ""), element.get("name", ""), outcome, text)
 
 
