@@ -25,13 +25,13 @@ from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITT
 # Special runners come before general ones. The order of the languages decides between two that
 # have the same number of files.
 _ROWS: tuple[Runner, ...] = (
-    *(DJANGO, PYTEST, ANY_COMMAND),
+    *(DJANGO, PYTEST),
     *JAVASCRIPT_RUNNERS,
     *(GO, CARGO, MAVEN),
 )
 
 RUNNERS: Mapping[str, Runner] = MappingProxyType(
-    {row.name: row for row in (*_ROWS, UNITTEST, MAKE)}
+    {row.name: row for row in (*_ROWS, UNITTEST, MAKE, ANY_COMMAND)}
 )
 """All runners by name."""
 

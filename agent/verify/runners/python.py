@@ -1,4 +1,4 @@
-"""Runners for Python: pytest, unittest and Django's; what tox and nox run; and any command line.
+"""Runners for Python: pytest, unittest and Django's; what tox runs; and any command line.
 
 Ids are paths of the tree, wherever a runner is started. Django's runners are built on unittest:
 `inside/patchshot_unittest.py` runs them and records unittest's results, whatever they print.
@@ -6,15 +6,14 @@ Ids are paths of the tree, wherever a runner is started. Django's runners are bu
 
 from __future__ import annotations
 
-import ast
 import configparser
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from agent.patching import parse_python
 from agent.repository import is_test_path
 from agent.types import TestRun
 from agent.types.protocols import Snapshot
@@ -80,9 +79,9 @@ _PYTEST_TABLES = re.compile(r"^\[(?:tool\.pytest|tool:pytest|pytest)\b", re.MULT
 
 
 def _detect_pytest(snapshot: Snapshot) -> Suite | None:
-    """Return what tox or nox runs of the two; pytest with their options if it is set up."""
+    """Return what tox runs, or pytest for the test files; only pytest if that is set up."""
     files = snapshot.files
-    suites = [suite for suite in _configured(snapshot) if suite.runner != COMMAND]
+    suites = list(_suites_of_tox(snapshot))
     tables = (file for file in ("pyproject.toml", "setup.cfg", "tox.ini") if file in files)
     if any(file in files for file in _PYTEST_FILES) or any(
         _PYTEST_TABLES.search(snapshot.text(file)) for file in tables
@@ -263,15 +262,8 @@ def _detect_make(snapshot: Snapshot) -> Suite | None:
     return None
 
 
-def _detect_command(snapshot: Snapshot) -> Suite | None:
-    commands = (suite for suite in _configured(snapshot) if suite.runner == COMMAND)
-    return next(commands, None)
-
-
 ANY_COMMAND = Runner(
-    name=COMMAND,
-    languages=_LANGUAGES,
-    detect=_detect_command,
+    name=COMMAND,  # only the user or an environment names it
     needs=(PYTHON,),
     command=_run_command,
     read=read_command,
@@ -288,26 +280,20 @@ MAKE = Runner(
 )
 
 
-# --------------------------------------------------------------- tox and nox, read and never run
-# tox: `[testenv]` of `tox.ini`, `setup.cfg` or `legacy_tox_ini`. Commands with substitutions that
-# mean something only in tox are left out. nox: the literal calls of `session.run`.
+# ------------------------------------------------------------------------- tox, read and never run
+# `[testenv]` of `tox.ini`, `setup.cfg` or `legacy_tox_ini`. Commands with substitutions that mean
+# something only in tox are left out.
 
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
-
-# Words before the command proper: measuring, a display, an environment.
-_WRAPPERS = frozenset({"coverage", "env", "nice", "time", "xvfb-run"})
-_WRAPPER_OPTIONS_WITH_VALUE = ("-W", "-X", "-s", "--rcfile", "--source")
+# Words that may come before the runner: what measures, a display, an environment, and options.
+_BEFORE = re.compile(
+    r"coverage|env|nice|time|xvfb-run|(?:python|pypy)[\d.]*|run|\w+=.*|-.*", re.DOTALL
+)
 
 # Options of pytest for finding and importing tests. Other options select tests or change output.
 _FINDING = re.compile(
     r"--(?:ds|dc|import-mode|pyargs|doctest-modules|asyncio-mode|strict-markers)\b.*"
 )
 _FINDING_WITH_VALUE = ("-c", "-o", "--ds", "--dc", "--import-mode", "--asyncio-mode")
-
-# Other programs that run tests: the command is worth running as it stands.
-_OTHER_RUNNERS = re.compile(
-    r"behave|green|manage\.py|nose2|nosetests|robot|runtests\.py|stestr|trial|ward|zope-testrunner"
-)
 
 _MOST_CHARS = 200_000
 _DEEPEST = 8  # substitutions may bring further ones
@@ -319,59 +305,57 @@ _INNERMOST = re.compile(r"\{([^{}]*)\}")
 _SUBSTITUTIONS = {
     **dict.fromkeys(("envpython", "env_python"), "python"),
     **dict.fromkeys(("toxinidir", "tox_root", "package_root"), "."),
-    **dict.fromkeys(("envtmpdir", "env_tmp_dir"), "/tmp"),  # noqa: S108 - a private tmpfs
     **{"envbindir": "", ":": ":", "/": "/", "": ""},
 }
 
 
-def _configured(snapshot: Snapshot) -> Iterator[Suite]:
-    """Yield the suites that tox runs, then those of nox."""
-    texts = {
-        file: snapshot.text(file)[:_MOST_CHARS]
-        for file in ("tox.ini", "pyproject.toml", "setup.cfg", "noxfile.py")
-        if file in snapshot.files
-    }
-    table: object = parsed_toml(texts.get("pyproject.toml", ""))
-    for name in ("tool", "tox", "legacy_tox_ini"):
-        table = table.get(name) if isinstance(table, dict) else None
-    texts["pyproject.toml"] = table if isinstance(table, str) else ""
+def _suites_of_tox(snapshot: Snapshot) -> Iterator[Suite]:
+    """Yield the suites that commands of tox run with pytest or unittest."""
     for file in ("tox.ini", "pyproject.toml", "setup.cfg"):
-        yield from filter(None, _tox(file, texts.get(file, "")))
-    yield from filter(None, _nox(texts.get("noxfile.py", "")))
+        text = snapshot.text(file)[:_MOST_CHARS] if file in snapshot.files else ""
+        if file == "pyproject.toml":
+            table: object = parsed_toml(text)
+            for name in ("tool", "tox", "legacy_tox_ini"):
+                table = table.get(name) if isinstance(table, dict) else None
+            text = table if isinstance(table, str) else ""
+        parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters="=")
+        parser.optionxform = str  # type: ignore[assignment,method-assign]  # names stay as they are
+        # AttributeError: the parser's own fault, at a line that goes on after a bare name
+        with suppress(configparser.Error, AttributeError):
+            parser.read_string(text)
+            yield from _suites_of_section(parser, f"{file} [testenv]")
 
 
-def _suite(
-    argv: Sequence[str], source: str, environment: Mapping[str, str], cwd: str = "."
-) -> Suite | None:
-    """Return the suite that a command runs, None for one that runs no tests."""
-    words = _unwrapped(argv)
-    why = f"{source} runs {' '.join(argv[:4])}"
-    program = PurePosixPath(words[0]).name if words else ""
-    if program in ("pytest", "py.test"):
-        return Suite("pytest", why, _finding_options(words[1:]), ".", environment)
-    if program == "unittest":
-        return Suite("unittest", why, (), ".", environment)
-    parts = [part for part in cwd.split("/") if part not in ("", ".")]
-    if _OTHER_RUNNERS.fullmatch(program) and not cwd.startswith("/") and ".." not in parts:
-        return Suite(COMMAND, why, tuple(argv), "/".join(parts) or ".", environment)
-    return None
+def _suites_of_section(parser: configparser.RawConfigParser, source: str) -> Iterator[Suite]:
+    def lines(name: str) -> list[str]:
+        return _substituted(parser.get("testenv", name, fallback="") or "")
+
+    settings = (line for name in ("setenv", "set_env") for line in lines(name))
+    pairs = (line.partition("=") for line in settings if not _FACTORS.match(line))
+    environment = {name.strip(): text.strip() for name, equals, text in pairs if equals}
+    for line in lines("commands"):
+        condition = _FACTORS.match(line)
+        try:
+            argv = shlex.split(line[condition.end() if condition else 0 :].lstrip("-!@ "), True)
+        except ValueError:
+            continue
+        words, why = _runner_words(argv), f"{source} runs {' '.join(argv[:4])}"
+        if words[:1] == ("unittest",):
+            yield Suite("unittest", why, environment=environment)
+        elif words:
+            yield Suite("pytest", why, _finding_options(words[1:]), environment=environment)
 
 
-def _unwrapped(argv: Sequence[str]) -> Sequence[str]:
-    """Drop the words before the runner: `coverage run -m pytest x` becomes `pytest x`."""
-    words = list(argv)
-    while words:
-        name = PurePosixPath(words[0]).name
-        if name in _WRAPPERS or _PYTHON.fullmatch(name):
-            words.pop(0)
-            # `-m` stays, because the runner follows it.
-            while words and (words[0] == "run" or (words[0][0:1] == "-" and words[0] != "-m")):
-                words = words[2 if words[0] in _WRAPPER_OPTIONS_WITH_VALUE else 1 :]
-        elif words[0] == "-m" or "=" in words[0]:
-            words.pop(0)
-        else:
+def _runner_words(argv: Sequence[str]) -> Sequence[str]:
+    """Return the words from the runner on: `coverage run -m pytest x` becomes `pytest x`."""
+    for number, word in enumerate(argv):
+        name = PurePosixPath(word).name
+        if name in ("pytest", "py.test", "unittest"):
+            return (name, *argv[number + 1 :])
+        value = number > 0 and argv[number - 1].startswith("-")
+        if not value and not _BEFORE.fullmatch(name):
             break
-    return words
+    return ()
 
 
 def _finding_options(words: Sequence[str]) -> tuple[str, ...]:
@@ -382,30 +366,6 @@ def _finding_options(words: Sequence[str]) -> tuple[str, ...]:
         elif _FINDING.fullmatch(word):
             options.append(word)
     return tuple(options)
-
-
-def _tox(file: str, text: str) -> Iterator[Suite | None]:
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters=("=",))
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are kept as they are
-    try:
-        parser.read_string(text)
-    except (configparser.Error, AttributeError):
-        return  # AttributeError: the parser's own fault, at a line that goes on after a bare name
-
-    def lines(*names: str) -> list[str]:
-        values = (parser.get("testenv", name, fallback="") or "" for name in names)
-        return _substituted(next(filter(None, values), ""))
-
-    pairs = (line.partition("=") for line in lines("setenv", "set_env") if not _FACTORS.match(line))
-    environment = {name.strip(): text.strip() for name, equals, text in pairs if equals}
-    cwd = "".join(lines("changedir", "change_dir")) or "."
-    for line in lines("commands"):
-        condition = _FACTORS.match(line)
-        try:
-            argv = shlex.split(line[condition.end() if condition else 0 :].lstrip("-!@ "), True)
-        except ValueError:
-            continue
-        yield _suite(argv, f"{file} [testenv]", environment, cwd)
 
 
 def _substituted(text: str) -> list[str]:
@@ -421,32 +381,3 @@ def _substituted(text: str) -> list[str]:
     for _ in range(_DEEPEST):
         text = _INNERMOST.sub(meaning, text)
     return [line.strip() for line in text.split("\n") if not {"\0", "{"} & {*line}]
-
-
-def _nox(text: str) -> Iterator[Suite | None]:
-    """Yield the suites of the sessions. Sessions with 'test' in their name come first."""
-    try:
-        tree = parse_python(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    sessions = [f for f in functions if any("session" in ast.dump(d) for d in f.decorator_list)]
-    for function in sorted(sessions, key=lambda f: ("test" not in f.name, f.lineno)):
-        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-            if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("run"):
-                words = [_literal(word) for word in call.args if not isinstance(word, ast.Starred)]
-                source = f"noxfile.py, session {function.name}"
-                if None not in words:
-                    yield _suite([*filter(None, words)], source, _literal_environment(call))
-
-
-def _literal(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _literal_environment(call: ast.Call) -> dict[str, str]:
-    tables = (word.value for word in call.keywords if word.arg == "env")
-    table = next((one for one in tables if isinstance(one, ast.Dict)), ast.Dict([], []))
-    pairs = zip(map(_literal, table.keys), map(_literal, table.values), strict=True)
-    return {name: text for name, text in pairs if name is not None and text is not None}
