@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import select
 import shutil
@@ -21,21 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sandbox.cgroups import Bound, ControlGroup, Hierarchy, make_group, usable_hierarchies
-from sandbox.choose import advise_on_bwrap, home_directories, probe_by_running, unavailable_probe
+from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.choose import advise_on_bwrap, home_directories, probe_by_running
 from sandbox.host import (
     SYSTEM,
     USER_NAME,
     Bind,
     Link,
     find_spare_uid,
-    group_text,
-    passwd_text,
     read_only_mounts,
     system_mounts,
 )
 from sandbox.killing import adopt_orphans, reap
-from sandbox.meters import GroupMeter
 from sandbox.runs import (
     HOME,
     JUNIT_DIRECTORY,
@@ -46,40 +42,28 @@ from sandbox.runs import (
     prlimit_command,
 )
 from sandbox.seccomp import filter_program
-from sandbox.supervise import ProcessOutcome
+from sandbox.supervise import ProcessOutcome, start_process
 from sandbox.types import Command, Probe, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
 # The uid inside a user namespace whose maker is root there.
 _MAPPED = 1000
 
-_SIZE_SINCE = (0, 7)
-_DISABLE_USERNS_SINCE = (0, 8)
-
-_IN_MEMORY = ("/dev/shm", "/tmp")  # noqa: S108
-
-_NO_NETWORK = "--unshare-net"
+# 0.5 brought --perms and --clearenv; without them /tmp and the environment would be less private.
+_OLDEST, _SIZE_SINCE, _DISABLE_USERNS_SINCE = (0, 5), (0, 7), (0, 8)
 
 # The certificates of public authorities, for commands that may use the network.
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
 
 _NAMESPACES = (
-    "--unshare-pid",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--unshare-cgroup-try",
-    "--hostname",
-    USER_NAME,
-    "--die-with-parent",
-    "--new-session",
+    *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", USER_NAME, "--die-with-parent", "--new-session"),
 )
 
 # The capabilities that setpriv needs to give up the rest; bwrap would keep all of them.
 _ROOT_OPTIONS = (
-    *("--cap-drop", "ALL"),
-    *("--cap-add", "CAP_SETUID"),
-    *("--cap-add", "CAP_SETGID"),
-    *("--cap-add", "CAP_SETPCAP"),
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
+    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
 )
 
 # Settings of the kernel that bwrap leaves writable for root (core_pattern leads to the host).
@@ -93,121 +77,194 @@ _TAKEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BwrapSetup:
-    """How one run is shown. `uid` is the uid to drop to, None in a user namespace.
+class BwrapSandbox:
+    """Runs commands under bubblewrap. It keeps no state except what it asked the machine once.
 
-    `cwd` is absolute and inside; `homes` are never shown as a whole; `version` is that of bwrap.
+    `program` is the bwrap to use (default: the one on PATH). `homes` are directories never shown as
+    a whole (default: the home of the user).
     """
 
-    run: SandboxRun
-    cwd: Path
-    homes: tuple[Path, ...]
-    uid: int | None
+    name = "bwrap"
+    foreign_root = False
+
+    def __init__(
+        self, program: str | None = None, *, homes: tuple[Path, ...] | None = None
+    ) -> None:
+        self._program = program
+        self._homes = home_directories() if homes is None else homes
+        self._machine: _Machine | None = None
+
+    def probe(self) -> Probe:
+        """Run a small script inside and report what it could and could not do. Never raises."""
+        return probe_by_running(self, homes=self._homes)
+
+    def run(
+        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
+    ) -> RunResult:
+        """Run the command isolated; see the protocol `Sandbox`."""
+        if self._machine is None:
+            self._machine = _find_machine(self._program)
+        machine = self._machine
+        uid = workspace.owner if workspace.owner is not None else find_spare_uid()
+        with (
+            open_run(command, workspace, uid, cancel) as run,
+            make_group(command.limits, machine.hierarchies) as group,
+        ):
+            return _run(machine, run, self._homes, group)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """The bwrap of this machine, its version, and where control groups can be made."""
+
+    program: str
     version: tuple[int, ...]
+    hierarchies: tuple[Hierarchy, ...]
 
 
-def bwrap_options(setup: BwrapSetup, environment: Mapping[str, str]) -> list[str]:
+def _find_machine(program: str | None) -> _Machine:
+    program = program or shutil.which("bwrap")
+    if program is None:
+        raise SandboxError("bubblewrap is not installed; " + advise_on_bwrap(""))
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxError(f"cannot start {program}: {error}; reinstall bubblewrap") from error
+    match = re.search(r"(\d+)\.(\d+)", done.stdout)
+    version = tuple(map(int, match.groups())) if match else (0,)
+    if version < _OLDEST:
+        raise SandboxError(f"{program} is too old ({done.stdout.strip()}); install 0.5 or later")
+    return _Machine(program, version, usable_hierarchies())
+
+
+def _run(
+    machine: _Machine, run: SandboxRun, homes: tuple[Path, ...], group: ControlGroup
+) -> RunResult:
+    limits = prlimit_command(run.limits, shared_user=False, bounds=group.bounds)
+    argv = [*_drop_privileges(run.owner), *limits, *run.command.argv]
+    options = bwrap_options(run, homes, machine.version)
+    sizes = run.memory_sizes if machine.version >= _SIZE_SINCE else {}
+    with (
+        closing(run.meters(group, in_memory=sizes)) as meters,
+        BwrapProcess(machine.program, options, argv, filter_program(), meters.enter) as process,
+    ):
+        outcome = run.watch(process.popen, process.kill, meters)
+        status = process.exit_code()
+    return run.result(outcome, _check_started(outcome, status))
+
+
+def _drop_privileges(uid: int | None) -> tuple[str, ...]:
+    """Return `setpriv` with its arguments, which gives up root for good; () for a user."""
+    if uid is None:
+        return ()
+    program = find_system_program("setpriv", "util-linux")
+    everything = ("--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all")
+    identity = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs")
+    return (program, *identity, *everything, "--")
+
+
+def _check_started(outcome: ProcessOutcome, status: int | None) -> int:
+    """Return the command's status. Raises SandboxError when it was never started."""
+    if status is not None:
+        return status
+    if outcome.cut is not None or (outcome.reached is not None and outcome.reached.decisive):
+        return -signal.SIGKILL
+    words = outcome.stderr.decode("utf-8", errors="replace").strip()
+    reason = words.splitlines()[-1] if words else f"status {outcome.returncode}"
+    raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advise_on_bwrap(words)}")
+
+
+# ---- the options
+
+
+def bwrap_options(run: SandboxRun, homes: tuple[Path, ...], version: tuple[int, ...]) -> list[str]:
     """Return all options up to the command. Writes files for /etc into the scratch directory.
 
-    Raises SandboxError for paths that must not be shown.
+    `homes` are never shown as a whole. Raises SandboxError for paths that must not be shown.
     """
-    variables = (part for item in sorted(environment.items()) for part in ("--setenv", *item))
+    variables = (part for item in sorted(run.environment().items()) for part in ("--setenv", *item))
+    settings = [path for path in _KERNEL_SETTINGS if Path(path).exists()]
     return [
-        *(() if setup.run.command.network else (_NO_NETWORK,)),
+        *(() if run.command.network else ("--unshare-net",)),
         *_NAMESPACES,
-        *_privileges(setup),
-        "--clearenv",
-        *variables,
+        *_privileges(run.owner, version),
+        *("--clearenv", *variables),
         *_arguments(system_mounts()),
-        *_arguments(_write_etc(setup)),
-        *_kernel_file_systems(),
-        *_temporary(setup),
-        *_arguments(_shown(setup)),
-        "--remount-ro",
-        "/",
-        "--chdir",
-        str(setup.cwd),
+        *_arguments(_write_etc(run)),
+        *("--proc", "/proc"),
+        *(part for path in settings for part in ("--ro-bind", path, path)),
+        *("--dev", "/dev"),
+        *_temporary(run.memory_sizes, sized=version >= _SIZE_SINCE),
+        *("--remount-ro", "/dev", "--perms", "0777", "--dir", str(HOME)),
+        *_arguments(_shown(run, homes)),
+        *("--remount-ro", "/", "--chdir", str(run.workspace.inside(run.command.cwd))),
     ]
 
 
-def memory_sizes(setup: BwrapSetup) -> Mapping[str, int]:
-    """Sizes in bytes of the directories in memory, as far as this bwrap can bound them."""
-    return setup.run.memory_sizes if setup.version >= _SIZE_SINCE else {}
-
-
-def _privileges(setup: BwrapSetup) -> tuple[str, ...]:
-    if setup.uid is not None:
+def _privileges(uid: int | None, version: tuple[int, ...]) -> tuple[str, ...]:
+    if uid is not None:
         return _ROOT_OPTIONS
-    nested = ("--disable-userns",) if setup.version >= _DISABLE_USERNS_SINCE else ()
-    uid, gid = map(str, _identity(setup))
+    nested = ("--disable-userns",) if version >= _DISABLE_USERNS_SINCE else ()
+    own, group = map(str, _identity(uid))
     # Root of a user namespace, as in a rootless container, would otherwise keep its capabilities.
-    return ("--unshare-user", "--uid", uid, "--gid", gid, "--cap-drop", "ALL", *nested)
+    return ("--unshare-user", "--uid", own, "--gid", group, "--cap-drop", "ALL", *nested)
 
 
-def _identity(setup: BwrapSetup) -> tuple[int, int]:
+def _identity(uid: int | None) -> tuple[int, int]:
     """Uid and gid of the command: never 0, even where root has no uid to drop to."""
-    if setup.uid is not None:
-        return setup.uid, setup.uid
+    if uid is not None:
+        return uid, uid
     return os.getuid() or _MAPPED, os.getgid() or _MAPPED
 
 
-def _write_etc(setup: BwrapSetup) -> list[Bind]:
+def _write_etc(run: SandboxRun) -> list[Bind]:
     """Write the files of /etc that on the host name the people and machines of this network."""
-    uid, gid = _identity(setup)
+    uid, gid = _identity(run.owner)
+    user = f"{USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh"
     contents = {
-        "group": group_text(gid),
+        "group": f"root:x:0:\n{USER_NAME}:x:{gid}:\n",
         "hosts": "127.0.0.1 localhost\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-        "passwd": passwd_text(uid, gid, str(HOME)),
+        "passwd": f"root:x:0:0:root:/:/bin/false\n{user}\n",
     }
     certificates: list[Bind] = []
-    if setup.run.command.network:
+    if run.command.network:
         contents["nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\n"
-        contents["resolv.conf"] = _resolvers()
+        # The name servers of this machine, which may be a link out of /etc.
+        resolvers = Path("/etc/resolv.conf")
+        contents["resolv.conf"] = resolvers.read_text("utf-8") if resolvers.is_file() else ""
         shown = (Path(path) for path in _CERTIFICATES)
         certificates = [Bind(path, path.resolve()) for path in shown if path.is_dir()]
-    directory = setup.run.scratch / "etc"
+    directory = run.scratch / "etc"
     directory.mkdir()
     for name, text in contents.items():
-        (directory / name).write_text(text, encoding="ascii", errors="replace")
+        (directory / name).write_text(text, encoding="utf-8")
         (directory / name).chmod(0o644)
     return [*(Bind(Path("/etc", name), directory / name) for name in contents), *certificates]
 
 
-def _resolvers() -> str:
-    """Return the name servers of this machine, which may be a link out of /etc."""
-    try:
-        return Path("/etc/resolv.conf").read_text("ascii", "replace")
-    except OSError:
-        return ""
-
-
-def _kernel_file_systems() -> list[str]:
-    settings = [path for path in _KERNEL_SETTINGS if Path(path).exists()]
-    return [
-        *("--proc", "/proc"),
-        *(part for path in settings for part in ("--ro-bind", path, path)),
-        *("--dev", "/dev"),
-    ]
-
-
-def _temporary(setup: BwrapSetup) -> list[str]:
+def _temporary(sizes: Mapping[str, int], *, sized: bool) -> list[str]:
     """Directories in memory that only this sandbox sees, writable for any uid."""
-    sized = memory_sizes(setup)
-    found: list[str] = []
-    for path in _IN_MEMORY:
-        size = ("--size", str(sized[path])) if path in sized else ()
-        found += ["--perms", "1777", *size, "--tmpfs", path]
-    return [*found, "--remount-ro", "/dev", "--perms", "0777", "--dir", str(HOME)]
+    options: list[str] = []
+    for path, size in sorted(sizes.items()):
+        bound = ("--size", str(size)) if sized else ()
+        options += ["--perms", "1777", *bound, "--tmpfs", path]
+    return options
 
 
-def _shown(setup: BwrapSetup) -> list[Bind | Link]:
+def _shown(run: SandboxRun, homes: tuple[Path, ...]) -> list[Bind | Link]:
     """The workspace, the paths that the command asked to read, and its report channels."""
-    workspace, channels = setup.run.workspace, setup.run.channels
+    workspace, channels = run.workspace, run.channels
     if str(workspace.mount) in _TAKEN:
         raise SandboxError(f"the workspace cannot be mounted on {workspace.mount}")
-    shown = list(read_only_mounts(setup.run.command.read_only, homes=setup.homes))
+    shown = list(read_only_mounts(run.command.read_only, homes=homes))
     shown.append(Bind(workspace.mount, workspace.path, writable=True))
     if channels is not None:
         shown.append(Bind(REPORT_DIRECTORY, channels.report_directory))
@@ -237,16 +294,20 @@ def _arguments(mounts: Iterable[Bind | Link]) -> list[str]:
     bwrap itself makes missing directories, but closes them to others when the source is closed to
     others, as our private directory is. The dropped uid could not pass them.
     """
-    found: list[str] = []
+    arguments: list[str] = []
     made, bound = {Path("/")}, {Path(path) for path in SYSTEM}
     for mount in mounts:
         for parent in reversed(mount.target.parents):
             if parent not in made and not bound.intersection((parent, *parent.parents)):
-                found += ["--perms", "0755", "--dir", str(parent)]
+                arguments += ["--perms", "0755", "--dir", str(parent)]
                 made.add(parent)
-        found += mount.arguments()
+        if isinstance(mount, Link):
+            arguments += ["--symlink", mount.points_to, str(mount.target)]
+        else:
+            option = "--bind" if mount.writable else "--ro-bind"
+            arguments += [option, str(mount.source), str(mount.target)]
         bound.add(mount.target)
-    return found
+    return arguments
 
 
 # ---- one bwrap: its process and the first process of its PID namespace (bwrap(1))
@@ -269,14 +330,12 @@ class BwrapProcess:
         program: str,
         options: Sequence[str],
         command: Sequence[str],
-        environment: Mapping[str, str],
-        seccomp: bytes | None = None,
-        enter: Callable[[int], None] | None = None,
+        seccomp: bytes | None,
+        enter: Callable[[int], None],
     ) -> None:
-        """Start bwrap. `environment` is that of bwrap itself, which the command can read.
+        """Start bwrap. `enter` is called with the pid of the first process inside.
 
-        `enter` is called with the pid of the first process inside before it starts anything.
-        Raises SandboxError.
+        The command is not started before `enter` has returned. Raises SandboxError.
         """
         adopt_orphans()
         self._enter = enter
@@ -291,20 +350,16 @@ class BwrapProcess:
             control += ["--seccomp", str(passed[-1])]
         passed.append(_memory_file(b"".join(os.fsencode(o) + b"\0" for o in [*options, *control])))
         try:
-            self.popen = subprocess.Popen(
+            # The command can read the environment of its namespace's first process, which is bwrap.
+            self.popen = start_process(
                 [program, "--args", str(passed[-1]), "--", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=environment,
+                environment={"LC_ALL": "C.UTF-8"},
                 pass_fds=passed,
-                start_new_session=True,
             )
-        except (OSError, ValueError) as error:
+        except SandboxError:
             os.close(self._status)
             os.close(self._block)
-            raise SandboxError(f"cannot start {program}: {error}") from error
+            raise
         finally:
             for descriptor in passed:
                 os.close(descriptor)
@@ -314,14 +369,19 @@ class BwrapProcess:
         try:
             self._hold_init()
         except BaseException:
-            self.kill()
-            self._close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self._close()
+        self.popen.wait()
+        for descriptor in (self._status, self._block, self._init):
+            if descriptor is not None:
+                os.close(descriptor)
+        for file in (self.popen.stdout, self.popen.stderr):
+            if file is not None:
+                file.close()
 
     def kill(self) -> None:
         """End everything inside and wait until it is gone. Safe to call again.
@@ -348,19 +408,21 @@ class BwrapProcess:
         Call this when bwrap has ended.
         """
         os.set_blocking(self._status, False)
-        for line in _read_all(self._status).splitlines():
-            code = _number(line, b"exit-code")
-            if code is not None:
-                return code
-        return None
+        data = b""
+        try:
+            while piece := os.read(self._status, select.PIPE_BUF):
+                data += piece
+        except BlockingIOError:
+            pass
+        codes = [_number(line, b"exit-code") for line in data.splitlines()]
+        return next((code for code in codes if code is not None), None)
 
     def _hold_init(self) -> None:
         pid = _number(self._first_status(), b"child-pid")
         if pid is not None:  # otherwise bwrap refused its arguments and says so on stderr
             self._init_pid = pid
             self._init = os.pidfd_open(pid)
-            if self._enter is not None:
-                self._enter(pid)
+            self._enter(pid)
         try:
             os.write(self._block, b"1")
         except BrokenPipeError:
@@ -379,15 +441,6 @@ class BwrapProcess:
             line += piece
         return line
 
-    def _close(self) -> None:
-        self.popen.wait()
-        for descriptor in (self._status, self._block, self._init):
-            if descriptor is not None:
-                os.close(descriptor)
-        for file in (self.popen.stdout, self.popen.stderr):
-            if file is not None:
-                file.close()
-
 
 def _memory_file(content: bytes) -> int:
     descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
@@ -396,156 +449,6 @@ def _memory_file(content: bytes) -> int:
     return descriptor
 
 
-def _read_all(descriptor: int) -> bytes:
-    data = b""
-    try:
-        while piece := os.read(descriptor, select.PIPE_BUF):
-            data += piece
-    except BlockingIOError:
-        pass
-    return data
-
-
 def _number(document: bytes, key: bytes) -> int | None:
     """Return the number under `key` of a one-line JSON object that bwrap itself wrote."""
-    if key not in document:
-        return None
-    value = json.loads(document.splitlines()[0])[key.decode()]
-    return int(value)
-
-
-# ---- the backend
-
-
-# 0.5 brought --perms and --clearenv; without them /tmp and the environment would be less private.
-_OLDEST = (0, 5)
-
-_VERSION_SECONDS = 10.0
-
-# Since then RLIMIT_NPROC counts per user namespace (linux commit 21d1c5e386bc).
-_NPROC_PER_NAMESPACE = (5, 14)
-
-
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """The bwrap of this machine, its version, and where control groups can be made."""
-
-    program: str
-    version: tuple[int, ...]
-    hierarchies: tuple[Hierarchy, ...]
-
-
-class BwrapSandbox:
-    """Runs commands under bubblewrap. It keeps no state except what it asked the machine once.
-
-    `program` is the bwrap to use (default: the one on PATH). `homes` are directories never shown as
-    a whole (default: the home of the user).
-    """
-
-    name = "bwrap"
-    foreign_root = False
-
-    def __init__(
-        self, program: str | None = None, *, homes: tuple[Path, ...] | None = None
-    ) -> None:
-        self._program = program
-        self._homes = home_directories() if homes is None else homes
-        self._found: _Machine | None = None
-
-    def probe(self) -> Probe:
-        """Run a small script inside and report what it could and could not do. Never raises."""
-        try:
-            return probe_by_running(self, homes=self._homes)
-        except SandboxError as error:
-            return unavailable_probe(self.name, str(error))
-
-    def run(
-        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
-    ) -> RunResult:
-        """Run the command isolated; see the protocol `Sandbox`."""
-        machine = self._machine()
-        uid = workspace.owner if workspace.owner is not None else find_spare_uid()
-        if uid is not None:
-            workspace.give_to(uid)
-        with (
-            open_run(command, workspace, uid, cancel) as run,
-            make_group(command.limits, machine.hierarchies) as group,
-        ):
-            cwd = workspace.inside(command.cwd)
-            setup = BwrapSetup(run, cwd, self._homes, uid, machine.version)
-            return _run(machine.program, setup, group)
-
-    def _machine(self) -> _Machine:
-        if self._found is None:
-            program = self._program or shutil.which("bwrap")
-            if program is None:
-                raise SandboxError("bubblewrap is not installed; " + advise_on_bwrap(""))
-            self._found = _Machine(program, _ask_version(program), usable_hierarchies())
-        return self._found
-
-
-def _run(program: str, setup: BwrapSetup, group: ControlGroup) -> RunResult:
-    run = setup.run
-    argv = [*_drop_privileges(setup.uid), *_limit(setup, group.bounds), *run.command.argv]
-    options = bwrap_options(setup, run.environment())
-    # The command can read the environment of its namespace's first process, which is bwrap.
-    own = {"LC_ALL": "C.UTF-8"}
-    grouped = GroupMeter(group, run.limits)
-    meters = run.meters(grouped, group.bounds, in_memory=memory_sizes(setup))
-    with (
-        closing(meters),
-        BwrapProcess(program, options, argv, own, filter_program(), meters.enter) as process,
-    ):
-        outcome = run.watch(process.popen, process.kill, meters)
-        status = process.exit_code()
-    return run.result(outcome, _check_started(outcome, status))
-
-
-def _ask_version(program: str) -> tuple[int, ...]:
-    try:
-        done = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxError(f"cannot start {program}: {error}; reinstall bubblewrap") from error
-    version = _parse_version(done.stdout)
-    if version < _OLDEST:
-        raise SandboxError(f"{program} is too old ({done.stdout.strip()}); install 0.5 or later")
-    return version
-
-
-def _parse_version(text: str) -> tuple[int, ...]:
-    match = re.search(r"(\d+)\.(\d+)", text)
-    return tuple(map(int, match.groups())) if match else (0,)
-
-
-def _limit(setup: BwrapSetup, bounds: frozenset[Bound]) -> tuple[str, ...]:
-    kernel = _parse_version(platform.release())
-    shared = setup.uid is None and kernel < _NPROC_PER_NAMESPACE
-    return prlimit_command(setup.run.limits, shared_user=shared, bounds=bounds)
-
-
-def _drop_privileges(uid: int | None) -> tuple[str, ...]:
-    """Return `setpriv` with its arguments, which gives up root for good; () for a user."""
-    if uid is None:
-        return ()
-    program = find_system_program("setpriv", "util-linux")
-    everything = ("--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all")
-    identity = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs")
-    return (program, *identity, *everything, "--")
-
-
-def _check_started(outcome: ProcessOutcome, status: int | None) -> int:
-    """Return the command's status. Raises SandboxError when it was never started."""
-    if status is not None:
-        return status
-    if outcome.cut is not None or (outcome.reached is not None and outcome.reached.decisive):
-        return -signal.SIGKILL
-    words = outcome.stderr.decode("utf-8", errors="replace").strip()
-    reason = words.splitlines()[-1] if words else f"status {outcome.returncode}"
-    raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advise_on_bwrap(words)}")
+    return int(json.loads(document)[key.decode()]) if key in document else None

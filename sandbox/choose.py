@@ -9,48 +9,62 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from sandbox.cgroups import sweep_groups
-from sandbox.files import sweep_stale
+from sandbox.files import make_private, sweep_stale
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty_workspace
 
-# Guarantees without which a run is not isolated.
-REQUIRED = (
+# Guarantees without which a run is not isolated. Landlock lacks the second kind, so a run under it
+# never counts as isolated.
+_WALLS = (
     "no-network",
     "no-privileges",
-    "pid-namespace",
     "private-environment",
     "private-home",
     "read-only-kernel-settings",
     "read-only-root",
     "usable",
 )
+_OF_NAMESPACES = ("pid-namespace",)
+_OF_LANDLOCK = ("syscall-filter",)
 
 _MOUNT = Path("/workspace")
-PROBE_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
+_PROBE_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
 _NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
-_UPDATE = "try a newer kernel, or a newer version of it"
-
-# Needs only POSIX sh and coreutils. Each line of output is one fact.
+# Needs only POSIX sh and coreutils. Each line of output is one fact. Arguments: our pid, a file of
+# ours, an interpreter ("" for none), then places that must not be visible with "device:inode".
 _SCRIPT = r"""
 try() { fact=$1; shift; "$@" >/dev/null 2>&1 && echo "did=$fact"; }
+pid=$1 file=$2 python=$3; shift 3
 for name in net pid mnt ipc uts; do echo "$name=$(readlink /proc/self/ns/$name)"; done
-grep -E '^(CapEff|CapPrm|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t ' | tr : =
+grep -E '^(Cap(Inh|Prm|Eff|Bnd)|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t ' | tr : =
 tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sed s/^/interface=/
-tr '\0' '\n' </proc/1/environ 2>/dev/null | cut -d= -f1 | sed s/^/environment=/
+for process in 1 $pid; do
+    tr '\0' '\n' </proc/$process/environ 2>/dev/null | cut -d= -f1 | sed s/^/environment=/
+done
 echo "uid=$(id -u)"
+try signal kill -0 $pid
+try change-mode chmod 640 "$file"
+try read-home cat "$file"
 for place in / /usr /etc /dev; do try write-root touch "$place/probe"; done
 try write-kernel sh -c 'read -r old </proc/sys/kernel/core_pattern &&
     echo "$old" >/proc/sys/kernel/core_pattern'
 try nest unshare --user true; command -v unshare >/dev/null || echo did=nest
-try use touch probe "$TMPDIR/probe" /dev/shm/probe "$HOME/probe"
-for place in / "$@"; do echo "place=$(stat -c %d:%i "$place" 2>/dev/null) $place"; done
+try use touch probe "$TMPDIR/probe" "$HOME/probe"
+[ "$python" ] && try python "$python" -I -S -c 'import socket' &&
+    for family in 1 2 10 16 40; do
+        try socket "$python" -I -S -c "import socket; socket.socket($family, 1)"
+    done
+stat / >/dev/null && echo looked=1
+while [ $# -gt 0 ]; do
+    [ "$(stat -c %d:%i "$1" 2>/dev/null)" = "$2" ] && try read-home ls "$1"
+    shift 2
+done
 exit 0
 """
 
@@ -72,88 +86,32 @@ _EXCESSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What a sandbox is compared with: our namespaces and homes, and what its init may know.
-
-    `homes` are "device:inode" of directories that must not be visible. `variables` are names that
-    the backend itself gives to the first process of the sandbox.
-    """
-
-    namespaces: Mapping[str, str]
-    homes: frozenset[str] = frozenset()
-    variables: frozenset[str] = frozenset({"LC_ALL"})
-
-
 def probe_by_running(
-    sandbox: Sandbox, *, homes: Sequence[Path], variables: Iterable[str] = ("LC_ALL",)
+    sandbox: Sandbox,
+    *,
+    homes: Sequence[Path],
+    variables: Iterable[str] = ("LC_ALL",),
+    python: Path | None = None,
 ) -> Probe:
-    """Run a script in `sandbox` and judge by what it could do there.
+    """Run a script in `sandbox` and judge by what it could do there. Never raises.
 
     `homes` are directories that must not be visible. `variables` are names that the backend gives
-    to its first process. Raises SandboxError when nothing can be run.
+    to its first process. `python` runs there and tries whether sockets can be made, which must be
+    impossible where the network is this machine's.
     """
-    private = _private(homes)
-    host = HostFacts(_own_namespaces(), _identities(private), frozenset(variables))
-    argv = ("/bin/sh", "-c", _SCRIPT, "sh", *map(str, private))
-    result = run_trial(sandbox, Command(argv=argv, limits=PROBE_LIMITS))
-    if result.exit_code != 0:
-        said = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
-        raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")
-    judged = judge_output(result.stdout.decode("utf-8", errors="replace"), host)
-    guarantees = {**judged, **probe_limits(sandbox)}
-    missing = [name for name in REQUIRED if not guarantees[name]]
-    problem = f"{sandbox.name} gives no {', '.join(missing)} here; {_UPDATE}" if missing else ""
-    return Probe(sandbox.name, not missing, not missing, dict(sorted(guarantees.items())), problem)
-
-
-def run_trial(sandbox: Sandbox, command: Command) -> RunResult:
-    """Run a command in an empty workspace. Raises SandboxError."""
-    with empty_workspace(mount=_MOUNT) as workspace:
-        return sandbox.run(command, workspace)
-
-
-def probe_limits(sandbox: Sandbox) -> Mapping[str, bool]:
-    """Find out which limits on a whole run hold by exceeding each. Raises SandboxError."""
-    commands = {name: Command(argv, limits=limits) for name, (argv, limits, _) in _EXCESSES.items()}
-    ended = {name: run_trial(sandbox, command).ended for name, command in commands.items()}
-    return {name: ended[name] is right for name, (_, _, right) in _EXCESSES.items()}
-
-
-def judge_output(output: str, host: HostFacts) -> Mapping[str, bool]:
-    """Derive guarantees by name from the script's output."""
-    facts = [line.partition("=")[::2] for line in output.splitlines()]
-    last = dict(facts)
-    did = {value for key, value in facts if key == "did"}
-    interfaces = {value for key, value in facts if key == "interface"}
-    inherited = {value for key, value in facts if key == "environment"}
-    places = [value.partition(" ")[0] for key, value in facts if key == "place"]
-    own = {name: last.get(name, "") not in ("", host.namespaces.get(name)) for name in _NAMESPACES}
-    powerless = all(_is_zero(last.get(key, "")) for key in ("CapEff", "CapPrm", "CapBnd"))
-    looked = bool(places and places[0])  # the root always exists, unless stat(1) is missing
-    return {
-        "ipc-namespace": own["ipc"] and own["uts"],
-        "no-nested-namespaces": "nest" not in did,
-        "no-network": own["net"] and interfaces <= {"lo"},
-        "no-privileges": powerless and last.get("NoNewPrivs") == "1" and last.get("uid") != "0",
-        "pid-namespace": own["pid"],
-        "private-environment": inherited <= host.variables,
-        "private-home": own["mnt"] and looked and host.homes.isdisjoint(places),
-        "read-only-kernel-settings": "write-kernel" not in did,
-        "read-only-root": own["mnt"] and "write-root" not in did,
-        "syscall-filter": last.get("Seccomp") == "2",
-        "usable": "use" in did,
-    }
-
-
-def home_directories() -> tuple[Path, ...]:
-    """Return the home directories of this user, by HOME and by passwd(5), in order."""
-    found = {Path(os.path.realpath(os.environ["HOME"]))} if os.environ.get("HOME") else set()
     try:
-        found.add(Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
-    except KeyError:
-        pass  # a uid without an entry, as in many containers
-    return tuple(sorted(found))
+        guarantees = {
+            **judge_output(_run_script(sandbox, homes, python), frozenset(variables)),
+            **_probe_limits(sandbox),
+        }
+    except SandboxError as error:
+        return unavailable_probe(sandbox.name, str(error))
+    landlock = sandbox.name == "landlock"
+    required = (*_WALLS, *(_OF_LANDLOCK if landlock else _OF_NAMESPACES))
+    missing = [name for name in sorted(required) if not guarantees[name]]
+    problem = f"{sandbox.name} gives no {', '.join(missing)} here" if missing else ""
+    ordered = dict(sorted(guarantees.items()))
+    return Probe(sandbox.name, not missing, not missing and not landlock, ordered, problem)
 
 
 def unavailable_probe(backend: str, problem: str) -> Probe:
@@ -161,8 +119,67 @@ def unavailable_probe(backend: str, problem: str) -> Probe:
     return Probe(backend, available=False, isolated=False, guarantees={}, problem=problem)
 
 
-def _own_namespaces() -> Mapping[str, str]:
-    return {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in _NAMESPACES}
+def _run_script(sandbox: Sandbox, homes: Sequence[Path], python: Path | None) -> str:
+    outside = make_private()
+    try:
+        file = outside.path / "probe"
+        file.touch(mode=0o600)
+        places = [part for home in _private(homes) for part in (str(home), _identity(home))]
+        arguments = (str(os.getpid()), str(file), str(python or ""), *places)
+        command = Command(("/bin/sh", "-c", _SCRIPT, "sh", *arguments), limits=_PROBE_LIMITS)
+        result = _run_trial(sandbox, command)
+    finally:
+        outside.remove()
+    if result.exit_code != 0:
+        said = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")
+    return result.stdout.decode("utf-8", errors="replace")
+
+
+def _run_trial(sandbox: Sandbox, command: Command) -> RunResult:
+    with empty_workspace(mount=_MOUNT) as workspace:
+        return sandbox.run(command, workspace)
+
+
+def _probe_limits(sandbox: Sandbox) -> Mapping[str, bool]:
+    """Find out which limits on a whole run hold by exceeding each. Raises SandboxError."""
+    return {
+        name: _run_trial(sandbox, Command(argv, limits=limits)).ended is ended
+        for name, (argv, limits, ended) in _EXCESSES.items()
+    }
+
+
+def judge_output(output: str, variables: frozenset[str]) -> Mapping[str, bool]:
+    """Derive guarantees by name from the script's output."""
+    facts = [line.partition("=")[::2] for line in output.splitlines()]
+    last = dict(facts)
+    did = {value for key, value in facts if key == "did"}
+    interfaces = {value for key, value in facts if key == "interface"}
+    inherited = {value for key, value in facts if key == "environment"}
+    own = {name: last.get(name, "") not in ("", _own_namespace(name)) for name in _NAMESPACES}
+    # Only root, as which namespaces are made, can and must empty the bounding set.
+    sets = ("CapEff", "CapPrm", "CapInh", *(("CapBnd",) if own["pid"] else ()))
+    powerless = all(set(last.get(key, "")) == {"0"} for key in sets)
+    no_socket = "python" in did and "socket" not in did
+    return {
+        "ipc-namespace": own["ipc"] and own["uts"],
+        "no-foreign-signals": "signal" not in did,
+        "no-nested-namespaces": "nest" not in did,
+        "no-network": (own["net"] and interfaces <= {"lo"}) or no_socket,
+        "no-privileges": powerless and last.get("NoNewPrivs") == "1" and last.get("uid") != "0",
+        "pid-namespace": own["pid"],
+        "private-environment": inherited <= variables,
+        "private-home": "looked" in last and "read-home" not in did,
+        "read-only-kernel-settings": "write-kernel" not in did,
+        "read-only-modes": "change-mode" not in did,
+        "read-only-root": "looked" in last and "write-root" not in did,
+        "syscall-filter": last.get("Seccomp") == "2",
+        "usable": "use" in did,
+    }
+
+
+def _own_namespace(name: str) -> str:
+    return str(Path(f"/proc/self/ns/{name}").readlink())
 
 
 def _private(homes: Iterable[Path]) -> list[Path]:
@@ -170,13 +187,19 @@ def _private(homes: Iterable[Path]) -> list[Path]:
     return [home for home in homes if home.exists() and home.parts[1:2] not in ((), ("usr",))]
 
 
-def _identities(places: Iterable[Path]) -> frozenset[str]:
-    found = (place.stat() for place in places)
-    return frozenset(f"{state.st_dev}:{state.st_ino}" for state in found)
+def _identity(place: Path) -> str:
+    state = place.stat()
+    return f"{state.st_dev}:{state.st_ino}"
 
 
-def _is_zero(mask: str) -> bool:
-    return bool(mask) and set(mask) == {"0"}
+def home_directories() -> tuple[Path, ...]:
+    """Return the home directories of this user, by HOME and by passwd(5), in order."""
+    homes = {Path(os.path.realpath(os.environ["HOME"]))} if os.environ.get("HOME") else set()
+    try:
+        homes.add(Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
+    except KeyError:
+        pass  # a uid without an entry, as in many containers
+    return tuple(sorted(homes))
 
 
 _INSTALL_GUIDE = "docs/guide/install.md has the settings and the alternatives"
@@ -258,29 +281,15 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
 def other_backends(chosen: str, image: str | None = None) -> tuple[Probe, ...]:
     """Probe the isolating backends other than `chosen`, in order of names. Never raises."""
     from sandbox.bwrap import BwrapSandbox
-    from sandbox.container import ContainerSandbox
+    from sandbox.container import ContainerSandbox, probe_engine
     from sandbox.landlock import LandlockSandbox
 
-    others: dict[str, Sandbox] = {"bwrap": BwrapSandbox(), "landlock": LandlockSandbox()}
-    if image is not None:
-        others["container"] = ContainerSandbox(image)
-    probes = {name: sandbox.probe() for name, sandbox in others.items() if name != chosen}
-    if "container" not in (*others, chosen):
-        probes["container"] = _probe_engine()
-    return tuple(probes[name] for name in sorted(probes))
-
-
-def _probe_engine() -> Probe:
-    """Find out whether an engine answers; without an image nothing else can be tried."""
-    from sandbox.container_engine import find_engine
-
-    try:
-        engine = find_engine()
-    except SandboxError as error:
-        return Probe("container", False, False, {}, str(error))
-    return Probe(
-        "container", False, False, {}, f"{engine.kind} answers; name an image with --image"
-    )
+    probes: dict[str, Callable[[], Probe]] = {
+        "bwrap": BwrapSandbox().probe,
+        "container": ContainerSandbox(image).probe if image else probe_engine,
+        "landlock": LandlockSandbox().probe,
+    }
+    return tuple(probe() for name, probe in probes.items() if name != chosen)
 
 
 def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.killing import start_time
+from sandbox.killing import is_abandoned
 from sandbox.types import SandboxError
 
 # podman first: it needs no daemon that runs as root.
 ENGINES = ("podman", "docker")
-
-# Both start containers by one of these; the engine's own choice comes first.
-_RUNTIMES = ("crun", "runc")
 
 # `podman info` on a cold machine takes seconds. A docker daemon that hangs counts as none.
 _ANSWER_SECONDS = 30.0
@@ -39,7 +34,7 @@ _INSTALL = "install podman (apt, dnf, pacman, zypper, apk: podman) or start the 
 # The characters of references (registry/project/name:tag@digest) and ids.
 _IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 
-# Marks our containers; `container_name` says which agent one belongs to.
+# Marks our containers; their names say which agent one belongs to.
 LABEL = "patchshot.sandbox"
 
 
@@ -57,11 +52,6 @@ class Engine:
     groups: bool
     selinux: bool = False
     seccomp: Path | None = None
-
-    def runtimes(self) -> tuple[str, ...]:
-        """Return OCI runtimes to try after the engine's default. Docker brings its own."""
-        found = _RUNTIMES if self.kind == "podman" else ()
-        return tuple(name for name in found if shutil.which(name))
 
     def ask(self, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
         """Return what a short command prints. Raises SandboxError with the engine's last line."""
@@ -87,15 +77,11 @@ class Engine:
                 reason = str(error)
             else:
                 return
-            if not self.exist(*names):
+            if set(names).isdisjoint(self.list_containers()):
                 return
             if time.monotonic() > deadline:
                 raise SandboxError(f"{self.kind} cannot remove a container: {reason}")
             time.sleep(_PAUSE_SECONDS)  # the engine itself is removing it
-
-    def exist(self, *names: str) -> bool:
-        """Whether the engine knows one of these containers, running or not."""
-        return not set(names).isdisjoint(self.list_containers())
 
     def list_containers(self) -> list[str]:
         """The names of all containers with our label."""
@@ -155,37 +141,12 @@ def find_image(engine: Engine, name: str) -> Image:
         raise SandboxError(f"{engine.kind} describes the image {name!r} in no known way") from error
 
 
-def container_name(token: str) -> str:
-    """Make a name that says which process of which boot of which machine holds the container."""
-    pid = os.getpid()
-    return ".".join((*_describe_host(), str(pid), str(start_time(pid)), token))
-
-
 def sweep_containers(engine: Engine) -> tuple[str, ...]:
-    """Remove containers that killed agents of this machine left; return their names in order."""
-    stale = tuple(sorted(name for name in engine.list_containers() if is_stale(name)))
+    """Remove containers that killed agents of this boot left; return their names in order."""
+    stale = tuple(sorted(name for name in engine.list_containers() if is_abandoned(name)))
     if stale:
         engine.remove(*stale)
     return stale
-
-
-def is_stale(name: str) -> bool:
-    """Whether the process in a container's name has certainly ended."""
-    parts = name.split(".")
-    mine = _describe_host()
-    if len(parts) != len(mine) + 3 or parts[: len(mine)][:2] != list(mine[:2]):
-        return False  # another program's, or another machine's
-    if parts[2] != mine[2]:
-        return True  # of an earlier boot
-    return parts[3] == mine[3] and str(start_time(int(parts[4]))) != parts[5]
-
-
-def _describe_host() -> tuple[str, str, str, str]:
-    """Program, machine, boot and PID namespace, in the characters that a name may have."""
-    machine = "".join(c if c.isalnum() else "-" for c in platform.node()) or "machine"
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").split("-")[0]
-    namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
-    return "patchshot", machine, boot, namespace
 
 
 def _describe_engine(program: str) -> Engine:
@@ -198,10 +159,9 @@ def _describe_engine(program: str) -> Engine:
         raise SandboxError(f"{says.strip()} is too old; {kind} {oldest} or later is needed")
     try:
         answer = dict(json.loads(_ask(program, "info", "--format", "{{json .}}")))
-        found = _of_podman(program, answer) if kind == "podman" else _of_docker(program, answer)
+        return _of_podman(program, answer) if kind == "podman" else _of_docker(program, answer)
     except (ValueError, LookupError, TypeError) as error:
         raise SandboxError(f"{program} describes itself in no known way") from error
-    return found
 
 
 def _of_podman(program: str, info: Mapping[str, Any]) -> Engine:
@@ -239,10 +199,9 @@ def _of_docker(program: str, info: Mapping[str, Any]) -> Engine:
 
 
 def _ask(program: str, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
-    command: Sequence[str] = (program, *arguments)
     try:
         done = subprocess.run(
-            command,
+            (program, *arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,

@@ -27,9 +27,9 @@ _NOBODY = 65_534
 
 
 def command_environment(
-    command: Command, *, home: Path, report: Path | None, junit: Path | None = None
+    command: Command, *, home: Path, reports: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return all variables: a fixed part, the command's own, and the paths of its two reports.
+    """Return all variables: a fixed part, the command's own, and those that name its `reports`.
 
     Byte code goes to a private directory and is never taken from the tree, because a `.pyc` in a
     patch could hide its source. Hashing is fixed, so that a test run can be repeated. Raises
@@ -47,9 +47,7 @@ def command_environment(
         "TMPDIR": temporary,
         "USER": USER_NAME,
     }
-    files = {"SANDBOX_REPORT": report, "SANDBOX_JUNIT": junit}
-    own = {name: str(path) for name, path in files.items() if path is not None}
-    whole = {**fixed, **command.environment, **own}
+    whole = {**fixed, **command.environment, **reports}
     for name, value in whole.items():
         if not name or "=" in name or "\0" in name + value:
             raise SandboxError(f"not an environment variable: {name!r}")

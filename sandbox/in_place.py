@@ -12,32 +12,25 @@ import functools
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from subprocess import Popen
 
 from sandbox import killing
 from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
 from sandbox.host import is_spare
 from sandbox.killing import adopt_orphans, kill_everything
-from sandbox.meters import GroupMeter
 from sandbox.runs import SandboxRun, open_run, prlimit_command
-from sandbox.supervise import ProcessOutcome
+from sandbox.supervise import Guard, ProcessOutcome, start_process
 from sandbox.types import Command, Probe, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
 # The variable that marks the processes of one run.
 MARKER = "SANDBOX_RUN"
-
-# The guard's first line of input is the session of the run, the second dismisses it. When its input
-# ends before the second line, its maker is dead.
-_WAIT = 'read -r session && read -r _ && exit; exec "$@" "${session:--1}"'
-_KILLER = str(Path(killing.__file__).absolute())
 
 
 class ProcessSandbox:
@@ -58,13 +51,7 @@ class ProcessSandbox:
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run the command under limits only; see the protocol `Sandbox`."""
-
-        def start(setup: InPlaceSetup) -> subprocess.Popen[bytes]:
-            limits = prlimit_command(command.limits, shared_user=True, bounds=setup.group.bounds)
-            argv = [*setup.group.entry(), *limits, *command.argv]
-            return start_program(argv, cwd=setup.cwd, environment=setup.environment)
-
-        return run_in_place(command, workspace, cancel, start)
+        return run_in_place(command, workspace, cancel, _start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +67,19 @@ class InPlaceSetup:
     environment: Mapping[str, str]
     group: ControlGroup
 
-    @property
-    def mark(self) -> str:
-        """The environment entry that only the processes of this run have."""
-        return f"{MARKER}={self.environment[MARKER]}"
+    def limited_command(self) -> list[str]:
+        """The command, behind the program that sets its limits."""
+        shared = self.run.owner is None
+        limits = prlimit_command(self.run.limits, shared_user=shared, bounds=self.group.bounds)
+        return [*limits, *self.run.command.argv]
 
 
-Start = Callable[[InPlaceSetup], subprocess.Popen[bytes]]
+Start = Callable[[InPlaceSetup], Popen[bytes]]
+
+
+def _start(setup: InPlaceSetup) -> Popen[bytes]:
+    argv = [*setup.group.entry(), *setup.limited_command()]
+    return start_process(argv, cwd=setup.cwd, environment=setup.environment)
 
 
 @functools.cache
@@ -112,7 +105,7 @@ def run_in_place(
         make_group(command.limits, _own_hierarchies()) as group,
     ):
         setup = _prepare(run, group)
-        with Guard(setup.mark, group.directories(), owner) as guard:
+        with Guard(_killer(setup)) as guard:
             outcome = _watch(setup, start, guard)
         return run.result(outcome, outcome.returncode)
 
@@ -120,24 +113,31 @@ def run_in_place(
 def _prepare(run: SandboxRun, group: ControlGroup) -> InPlaceSetup:
     home = run.scratch / "tmp" / "home"
     home.mkdir(parents=True)
-    channels = run.channels
-    fixed = (
-        run.environment(home)
-        if channels is None
-        else run.environment(home, channels.report_directory, channels.junit_directory)
-    )
-    environment = {**fixed, MARKER: secrets.token_hex(16)}
+    shown = (run.scratch / "report", run.scratch / "junit")
+    environment = {**run.environment(home, *shown), MARKER: secrets.token_hex(16)}
     cwd = run.workspace.path / run.workspace.relative(run.command.cwd)
     return InPlaceSetup(run, cwd, home.parent, environment, group)
 
 
+def _killer(setup: InPlaceSetup) -> tuple[str, ...]:
+    """What kills all of a run when we are dead; the session of the run follows."""
+    owner = setup.run.owner
+    uid = "" if owner is None or not is_spare(owner) else str(owner)
+    program = str(Path(killing.__file__).absolute())
+    groups = ":".join(map(str, setup.group.directories()))
+    return (sys.executable, "-I", "-S", program, _mark(setup), uid, groups)
+
+
+def _mark(setup: InPlaceSetup) -> str:
+    """The environment entry that only the processes of this run have."""
+    return f"{MARKER}={setup.environment[MARKER]}"
+
+
 def _watch(setup: InPlaceSetup, start: Start, guard: Guard) -> ProcessOutcome:
     adopt_orphans()
-    grouped = GroupMeter(setup.group, setup.run.limits)
-    meters = setup.run.meters(grouped, setup.group.bounds, temporary=[setup.temporary])
-    with closing(meters):
+    with closing(setup.run.meters(setup.group, temporary=[setup.temporary])) as meters:
         process = start(setup)
-        guard.tell(process.pid)
+        guard.tell(str(process.pid))
 
         def kill() -> None:
             """Kill the process group first, then what left it and so became our child."""
@@ -146,7 +146,7 @@ def _watch(setup: InPlaceSetup, start: Start, guard: Guard) -> ProcessOutcome:
             except (ProcessLookupError, PermissionError):
                 pass
             process.wait()
-            kill_everything(process.pid, setup.mark)
+            kill_everything(process.pid, _mark(setup))
 
         try:
             meters.enter(process.pid)
@@ -154,73 +154,3 @@ def _watch(setup: InPlaceSetup, start: Start, guard: Guard) -> ProcessOutcome:
             kill()
             raise
         return setup.run.watch(process, kill, meters)
-
-
-class Guard:
-    """Kills all of a run when its maker, this process, dies first. A context manager.
-
-    It is a shell in a session of its own, outside the control groups of the run, that waits on a
-    pipe from us. The pipe ends when we do, however that happens, and the shell then becomes
-    `sandbox/processes/killing.py`. Leave the context when the run is dead.
-    """
-
-    def __init__(self, mark: str, groups: Sequence[Path], uid: int | None) -> None:
-        """Start the guard of a run with `mark` in its environment and the directories `groups`.
-
-        `uid` is the uid of the command, None when it is our own. Raises SandboxError.
-        """
-        own = "" if uid is None or not is_spare(uid) else str(uid)
-        killer = (sys.executable, "-I", "-S", _KILLER, mark, own, ":".join(map(str, groups)))
-        try:
-            self._popen = subprocess.Popen(
-                ["/bin/sh", "-c", _WAIT, "sh", *killer],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                cwd="/",
-                env={"LC_ALL": "C.UTF-8"},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise SandboxError(f"cannot start /bin/sh: {error}") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._popen.stdin is not None
-        self._write(b"\n\n")
-        self._popen.stdin.close()
-        self._popen.wait()
-
-    def tell(self, session: int) -> None:
-        """Tell the guard the session of the run, as soon as there is one."""
-        self._write(b"%d\n" % session)
-
-    def _write(self, line: bytes) -> None:
-        assert self._popen.stdin is not None
-        try:
-            self._popen.stdin.write(line)
-        except BrokenPipeError:
-            pass  # somebody has killed the guard
-
-
-def start_program(
-    argv: list[str], *, cwd: Path, environment: Mapping[str, str], pass_fds: tuple[int, ...] = ()
-) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own with piped streams. Raises SandboxError."""
-    try:
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=cwd,
-            env=environment,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise SandboxError(f"cannot start {argv[0]}: {error}") from error

@@ -1,6 +1,6 @@
-"""Killing every process of a run, and removing its control groups.
+"""Killing every process of a run, and naming what a run leaves outside itself after its maker.
 
-The backends import this module. The guard of a run (`sandbox.in_place.Guard`) also starts it as a
+The backends import this module. The guard of a run (`sandbox.supervise.Guard`) also starts it as a
 program when the agent was killed, so it imports nothing but the standard library:
 
     python3 -I -S killing.py MARK UID GROUPS SESSION
@@ -12,6 +12,8 @@ is none), GROUPS are directories of control groups joined by ":", SESSION is -1 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import signal
 import sys
 import time
@@ -38,8 +40,7 @@ def adopt_orphans() -> None:
     """
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap(pid: int) -> None:
@@ -56,7 +57,7 @@ def reap_session(session: int) -> None:
     while time.monotonic() < deadline:
         own = [pid for pid in _processes() if _stat_field(pid, _SESSION) == session]
         adopted = [pid for pid in own if _stat_field(pid, _PARENT) == os.getpid()]
-        if not [pid for pid in adopted if not _is_gone(pid)]:
+        if all(_has_ended(pid) for pid in adopted):
             return
         time.sleep(_PAUSE_SECONDS)
 
@@ -71,7 +72,7 @@ def kill_everything(session: int, mark: str) -> None:
     dying: set[int] = set()
     while time.monotonic() < deadline:
         dying |= {pid for pid in _processes() if _kill(pid, session, mark)}
-        dying = {pid for pid in dying if not _is_gone(pid)}
+        dying = {pid for pid in dying if not _has_ended(pid)}
         if not dying:
             return
         time.sleep(_PAUSE_SECONDS)
@@ -80,27 +81,52 @@ def kill_everything(session: int, mark: str) -> None:
 def remove_group(directory: Path) -> None:
     """Kill all processes in a control group and delete it. A missing group is no error."""
     deadline = time.monotonic() + _DEATH_SECONDS
-    while True:
+    while time.monotonic() < deadline:  # what stays is removed by the sweep of the next start
         try:
             directory.rmdir()
         except FileNotFoundError:
             return
         except OSError:
-            if time.monotonic() > deadline:
-                return  # the sweep of the next start removes it
+            for line in _read(directory / "cgroup.procs").split():
+                try:
+                    os.kill(int(line), signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    continue
+            time.sleep(_PAUSE_SECONDS)
         else:
             return
-        for line in _read(directory / "cgroup.procs").split():
-            try:
-                os.kill(int(line), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        time.sleep(_PAUSE_SECONDS)
+
+
+# ---- the names of control groups and containers say which process made them
+
+_OWNED = re.compile(r"patchshot-(\d+-[0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}")
+
+
+def new_name() -> str:
+    """Make a name that says which process of which boot and PID namespace owns a thing."""
+    pid = os.getpid()
+    return f"patchshot-{_pid_namespace()}-{pid}-{start_time(pid)}-{secrets.token_hex(4)}"
+
+
+def is_abandoned(name: str) -> bool:
+    """Whether the owner in a name has certainly ended: pids of other namespaces mean nothing."""
+    match = _OWNED.fullmatch(name)
+    if match is None or match[1] != _pid_namespace():
+        return False
+    return start_time(int(match[2])) != int(match[3])
+
+
+def _pid_namespace() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+    return f"{Path('/proc/self/ns/pid').stat().st_ino}-{boot[:8]}"
 
 
 def start_time(pid: int) -> int:
     """When a process began, in clock ticks since boot; 0 when there is no such process."""
     return _stat_field(pid, _START_TIME)
+
+
+# ---- the program
 
 
 def main(mark: str, uid: str, groups: str, session: str) -> None:
@@ -167,7 +193,7 @@ def _stat_field(pid: int, field: int) -> int:
     return int(fields[field - 3]) if fields else 0
 
 
-def _is_gone(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

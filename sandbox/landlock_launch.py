@@ -20,7 +20,7 @@ import sys
 
 LOCKED = b"locked\n"
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 
 _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 24, 22, 38
@@ -80,7 +80,7 @@ def make_ruleset(abi: int, rules: list[tuple[str, str]]) -> int:
         attributes += struct.pack("=Q", _NETWORK)
     if abi >= _SCOPES_SINCE:
         attributes += struct.pack("=Q", _SCOPES)
-    ruleset = int(_libc().syscall(_CREATE_RULESET, attributes, len(attributes), 0))
+    ruleset = int(_libc().syscall(CREATE_RULESET, attributes, len(attributes), 0))
     check(ruleset, "landlock_create_ruleset")
     allowed = {
         "read": _EXECUTE | _READ_FILE | _READ_DIRECTORY,

@@ -12,7 +12,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.cgroups import Bound, ControlGroup
@@ -44,8 +43,7 @@ class GroupMeter(Meter):
         """The kernel killed for memory, the CPU time is used up, or a fork bomb goes on."""
         if self._group.memory_kills():
             return out_of_memory(self._limits)
-        used = self._group.cpu_seconds()
-        if used is not None and used > self._limits.cpu_seconds:
+        if self._group.cpu_seconds() > self._limits.cpu_seconds:
             return _out_of_time(self._limits)
         if self._group.refused_processes() > _MOST_REFUSALS:
             return too_many_processes(self._limits, decisive=True)
@@ -68,8 +66,8 @@ class TreeMeter(Meter):
         self._limits = limits
         self._bounds = bounds
         self._pid = 0
-        self._looked = 0.0
-        self._most = 0
+        self._next_look = 0.0
+        self._most_threads = 0
 
     def enter(self, pid: int) -> None:
         """Note the process that everything of the run descends from."""
@@ -81,20 +79,19 @@ class TreeMeter(Meter):
 
     def breach(self) -> Breach | None:
         """The CPU time is used up."""
-        now = time.monotonic()
-        if self._bounds.issuperset(Bound) or now - self._looked < _LOOK_SECONDS:
+        if self._bounds.issuperset(Bound) or time.monotonic() < self._next_look:
             return None
-        self._looked = now
-        used = measure_usage(self.pids())
-        self._most = max(self._most, used.threads)
-        if Bound.CPU not in self._bounds and used.cpu_seconds > self._limits.cpu_seconds:
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        cpu_seconds, threads = measure_usage(self.pids())
+        self._most_threads = max(self._most_threads, threads)
+        if Bound.CPU not in self._bounds and cpu_seconds > self._limits.cpu_seconds:
             return _out_of_time(self._limits)
         return None
 
     def after(self) -> Breach | None:
         """As many threads as allowed were seen, so another one was very likely refused."""
         self._pid = 0  # the number may soon be another's
-        if Bound.PROCESSES in self._bounds or self._most < self._limits.processes:
+        if Bound.PROCESSES in self._bounds or self._most_threads < self._limits.processes:
             return None
         return too_many_processes(self._limits, decisive=False)
 
@@ -117,12 +114,12 @@ class Meters(Meter):
 
     def breach(self) -> Breach | None:
         """Return the breach of the first meter that has one."""
-        return next((found for one in self._meters if (found := one.breach())), None)
+        return next((breach for one in self._meters if (breach := one.breach())), None)
 
     def after(self) -> Breach | None:
         """Ask every meter; return a decisive breach if there is one, else the first."""
-        found = [breach for one in self._meters if (breach := one.after())]
-        return min(found, key=lambda breach: not breach.decisive, default=None)
+        breaches = [breach for one in self._meters if (breach := one.after())]
+        return min(breaches, key=lambda breach: not breach.decisive, default=None)
 
 
 def out_of_memory(limits: Limits) -> Breach:
@@ -144,41 +141,33 @@ def _out_of_time(limits: Limits) -> Breach:
 # ------------------------------------------------------------------ processes in /proc (proc(5))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUsage:
-    """What a process tree has used. `cpu_seconds` includes descendants that were waited for."""
-
-    cpu_seconds: float
-    threads: int
-
-
 def descendants(pid: int) -> tuple[int, ...]:
     """Return `pid` and every process below it, the top first. A sample: it may miss some."""
-    found: list[int] = []
+    pids: list[int] = []
     pending = [pid]
-    while pending and len(found) < _MOST_PROCESSES:
+    while pending and len(pids) < _MOST_PROCESSES:
         current = pending.pop()
-        found.append(current)
+        pids.append(current)
         # A child belongs to the thread that made it.
         for thread in _entries(Path(f"/proc/{current}/task")):
             pending += map(int, _read(thread / "children").split())
-    return tuple(found)
+    return tuple(pids)
 
 
-def measure_usage(pids: Iterable[int]) -> TreeUsage:
-    """Sum CPU time and threads of these processes; those that are gone count nothing."""
+def measure_usage(pids: Iterable[int]) -> tuple[float, int]:
+    """Sum CPU seconds (with children that were waited for) and threads of these processes."""
     ticks = threads = 0
     for pid in pids:
         fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
         if fields:  # fields 14 to 17: utime, stime, cutime, cstime; 20: num_threads
             ticks += sum(map(int, fields[11:15]))
             threads += int(fields[17])
-    return TreeUsage(ticks / os.sysconf("SC_CLK_TCK"), threads)
+    return ticks / os.sysconf("SC_CLK_TCK"), threads
 
 
 def deleted_bytes(pids: Iterable[int], device: int) -> int:
     """Sum the bytes of files on `device` that these processes hold open and that have no name."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for pid in pids:
         for descriptor in _entries(Path(f"/proc/{pid}/fd")):
             try:
@@ -186,8 +175,8 @@ def deleted_bytes(pids: Iterable[int], device: int) -> int:
             except OSError:
                 continue
             if status.st_nlink == 0 and status.st_dev == device:
-                found[status.st_ino] = status.st_blocks * 512  # stat(2): always units of 512
-    return sum(found.values())
+                sizes[status.st_ino] = status.st_blocks * 512  # stat(2): always units of 512
+    return sum(sizes.values())
 
 
 def _entries(directory: Path) -> list[Path]:
@@ -240,13 +229,13 @@ class DiskMeter(Meter):
         self, directories: Sequence[Path], limits: Limits, processes: Callable[[], Sequence[int]]
     ) -> None:
         """The first of the `directories` is the copy. `processes` returns the pids of the run."""
-        self._directories = tuple(directories)
-        self._limits = limits
+        self._directories = tuple(map(str, directories))
+        self._limit = limits.workspace
         self._processes = processes
         self._device = directories[0].stat().st_dev
-        self._begin = self._last = self._filled()
+        self._first = self._last = self._filled()
         self._left = limits.workspace
-        self._started = self._counted = self._next = time.monotonic()
+        self._counted = self._next = time.monotonic()
 
     def breach(self) -> Breach | None:
         """The copy has outgrown its limit."""
@@ -255,14 +244,10 @@ class DiskMeter(Meter):
         return None
 
     def after(self) -> Breach | None:
-        """The copy has outgrown its limit in the end, or a single file is as large as allowed."""
+        """The copy has outgrown its limit in the end."""
         seconds = time.monotonic() - self._counted
         near = self._filled() - self._last > self._left or seconds * _FASTEST > self._left
-        if near and (found := self._count()):
-            return found
-        if (time.monotonic() - self._started) * _FASTEST < self._limits.file_size:
-            return None
-        return largest_file(self._directories, self._limits)
+        return self._count() if near else None
 
     def _filled(self) -> int:
         """The bytes that the whole file system holds; entries count as blocks."""
@@ -274,19 +259,18 @@ class DiskMeter(Meter):
         begin = time.monotonic()
         self._last = self._filled()
         # POSIX options only: blocks of 1024 bytes, one file system, links counted once.
-        blocks = _sum_of("du", "-s", "-k", "-x", "--", *map(str, self._directories))
+        blocks = _disk_usage("-k", *self._directories)
         # If `du` could not look everywhere, assume all by which the file system became fuller.
-        size = max(0, self._last - self._begin) if blocks is None else blocks * 1024
+        size = max(0, self._last - self._first) if blocks is None else blocks * 1024
         size += deleted_bytes(self._processes(), self._device)
-        entries = _sum_of("du", "-s", "-x", "--inodes", "--", *map(str, self._directories))
-        self._left = self._limits.workspace - size
+        entries = _disk_usage("--inodes", *self._directories) or 0
+        self._left = self._limit - size
         self._counted = end = time.monotonic()
         self._next = end + max(_PAUSE_OF_COUNTS, (end - begin) * _SHARE_OF_COUNTS)
-        most = self._limits.workspace // _ENTRY_BYTES
-        many = entries is not None and entries > most
-        if self._left >= 0 and not many:
+        most = self._limit // _ENTRY_BYTES
+        if self._left >= 0 and entries <= most:
             return None
-        limit = f"{most} files" if many else f"{self._limits.workspace} bytes"
+        limit = f"{most} files" if entries > most else f"{self._limit} bytes"
         return Breach(Ended.DISK_LIMIT, f"the private copy outgrew its limit of {limit}")
 
 
@@ -305,12 +289,12 @@ class MemoryDiskMeter(Meter):
     def enter(self, pid: int) -> None:
         """Wait until the sandbox whose first process is `pid` has the directories; open them.
 
-        Where we may not look into them, only the limit on a single file is noticed.
+        Where we may not look into them, nothing is noticed.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         for path, size in sorted(self._sizes.items()):
             while (held := _open_inside(pid, path, size)) is None:
-                if time.monotonic() > deadline or not _is_alive(pid):
+                if time.monotonic() > deadline or not _can_be_inspected(pid):
                     return
                 time.sleep(_PAUSE_SECONDS)
             self._held[path] = held
@@ -327,14 +311,11 @@ class MemoryDiskMeter(Meter):
         return None
 
     def after(self) -> Breach | None:
-        """A directory was full, or a file of the largest size was written."""
-        if found := self.breach():
-            return found
-        if self._full:
-            words = f"filled {self._full} ({self._sizes[self._full]} bytes)"
-            return Breach(Ended.DISK_LIMIT, words, decisive=False)
-        held = [Path(f"/proc/{os.getpid()}/fd/{number}") for number in self._held.values()]
-        return largest_file(held, self._limits) if held else None
+        """There are too many files, or a directory was full."""
+        if breach := self.breach():
+            return breach
+        words = f"filled {self._full} ({self._sizes.get(self._full)} bytes)"
+        return Breach(Ended.DISK_LIMIT, words, decisive=False) if self._full else None
 
     def close(self) -> None:
         """Close the directories, which frees their memory."""
@@ -342,26 +323,11 @@ class MemoryDiskMeter(Meter):
             os.close(self._held.popitem()[1])
 
 
-def largest_file(directories: Sequence[Path], limits: Limits) -> Breach | None:
-    """Return a breach that explains a failure if a file is exactly as large as allowed."""
-    size = ("-xdev", "-type", "f", "-size", f"{limits.file_size}c", "-print", "-quit")
-    if not _output("find", "-H", *map(str, directories), *size):
-        return None
-    words = f"a file reached the limit of {limits.file_size} bytes"
-    return Breach(Ended.DISK_LIMIT, words, decisive=False)
-
-
-def _sum_of(*argv: str) -> int | None:
-    """Sum the numbers at the beginning of the lines; None if the program could not count."""
-    lines = [line.split()[0] for line in _output(*argv).splitlines() if line.strip()]
-    return sum(map(int, lines)) if lines and all(map(str.isdigit, lines)) else None
-
-
-def _output(*argv: str) -> str:
-    """Return what a program prints; files may vanish meanwhile, so its exit code says little."""
+def _disk_usage(unit: str, *directories: str) -> int | None:
+    """Sum what `du` counts; files may vanish meanwhile. None if it could not look everywhere."""
     try:
         done = subprocess.run(
-            argv,
+            ["du", "-s", "-x", unit, "--", *directories],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=_ENVIRONMENT,
@@ -369,9 +335,11 @@ def _output(*argv: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    denied = done.returncode != 0 and os.geteuid() != 0
-    return "" if denied else done.stdout.decode("utf-8", errors="replace")
+        return None
+    if done.returncode != 0 and os.geteuid() != 0:
+        return None
+    numbers = [line.split()[0] for line in done.stdout.splitlines()]
+    return sum(map(int, numbers)) if numbers else None
 
 
 def _open_inside(pid: int, path: str, size: int) -> int | None:
@@ -391,7 +359,7 @@ def _open_inside(pid: int, path: str, size: int) -> int | None:
     return None
 
 
-def _is_alive(pid: int) -> bool:
+def _can_be_inspected(pid: int) -> bool:
     """Whether the process lives, is no zombie, and may be inspected by us."""
     try:
         Path(f"/proc/{pid}/root").readlink()

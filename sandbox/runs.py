@@ -19,10 +19,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.cgroups import Bound
+from sandbox.cgroups import Bound, ControlGroup
 from sandbox.files import remove_tree
 from sandbox.host import command_environment
-from sandbox.meters import DiskMeter, MemoryDiskMeter, Meters, TreeMeter
+from sandbox.meters import DiskMeter, GroupMeter, MemoryDiskMeter, Meters, TreeMeter
 from sandbox.supervise import (
     JUNIT_NAME,
     REPORT_NAME,
@@ -48,7 +48,8 @@ SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 class SandboxRun:
     """One run of a command. `channels` is None when the command asked for no report.
 
-    `scratch` is a private directory on the host that exists as long as the run.
+    `scratch` is a private directory on the host that exists as long as the run. `owner` is the uid
+    (and gid) that the command runs as, None when it is our own.
     """
 
     command: Command
@@ -56,6 +57,7 @@ class SandboxRun:
     scratch: Path
     channels: ReportChannels | None
     cancel: threading.Event | None
+    owner: int | None
 
     @property
     def limits(self) -> Limits:
@@ -81,34 +83,34 @@ class SandboxRun:
 
         Raises SandboxError for a variable that cannot be set.
         """
-        wanted = self.channels is not None
+        reports = {
+            "SANDBOX_REPORT": str(report_directory / REPORT_NAME),
+            "SANDBOX_JUNIT": str(junit_directory / JUNIT_NAME),
+        }
         return command_environment(
-            self.command,
-            home=home,
-            report=report_directory / REPORT_NAME if wanted else None,
-            junit=junit_directory / JUNIT_NAME if wanted else None,
+            self.command, home=home, reports=reports if self.channels is not None else {}
         )
 
     def meters(
         self,
-        group: Meter,
-        bounds: frozenset[Bound],
-        *,
+        group: ControlGroup | None,
+        *others: Meter,
         temporary: Sequence[Path] = (),
         in_memory: Mapping[str, int] | None = None,
     ) -> Meters:
         """Return everything that measures the run.
 
-        `group` meters the control group, which sees to `bounds`. `temporary` are writable
-        directories on the host beside the workspace; `in_memory` are directories in memory inside
-        the sandbox, with their sizes in bytes.
+        `temporary` are writable directories on the host beside the workspace; `in_memory` are
+        directories in memory inside the sandbox, with their sizes in bytes.
         """
-        tree = TreeMeter(self.limits, bounds)
+        tree = TreeMeter(self.limits, frozenset() if group is None else group.bounds)
         directories = [self.workspace.path, *temporary]
         if self.channels is not None:
             directories.append(self.channels.junit_directory)
         disk = DiskMeter(directories, self.limits, tree.pids)
-        return Meters([group, tree, disk, MemoryDiskMeter(in_memory or {}, self.limits)])
+        grouped = () if group is None else (GroupMeter(group, self.limits),)
+        memory = MemoryDiskMeter(in_memory or {}, self.limits)
+        return Meters([*grouped, *others, tree, disk, memory])
 
     def watch(
         self, process: subprocess.Popen[bytes], kill: Callable[[], None], meter: Meter
@@ -124,25 +126,23 @@ class SandboxRun:
 
 @contextmanager
 def open_run(
-    command: Command,
-    workspace: Workspace,
-    owner: int | None,
-    cancel: threading.Event | None,
+    command: Command, workspace: Workspace, owner: int | None, cancel: threading.Event | None
 ) -> Iterator[SandboxRun]:
     """Make the private files of a run and remove them at its end.
 
-    `owner` is the uid (and gid) that the command runs as, None when it is our own. Raises
-    SandboxError.
+    Gives the workspace to `owner`, see `SandboxRun`. Raises SandboxError.
     """
     if not command.argv:
         raise SandboxError("nothing to run: argv is empty")
+    if owner is not None:
+        workspace.give_to(owner)
     scratch = workspace.scratch()
     try:
         reports = (
             ReportChannels(scratch, command.limits, owner) if command.report else nullcontext()
         )
         with reports as channels:
-            yield SandboxRun(command, workspace, scratch, channels, cancel)
+            yield SandboxRun(command, workspace, scratch, channels, cancel, owner)
     finally:
         remove_tree(scratch)
 
@@ -160,18 +160,18 @@ def prlimit_command(
     `shared_user` says that the uid of the command has other processes, which RLIMIT_NPROC counts
     too. Raises SandboxError when util-linux is not installed.
     """
-    found = [
+    arguments = [
         find_system_program("prlimit", "util-linux"),
         f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}",
         f"--fsize={limits.file_size}",
         "--core=0",
     ]
     if Bound.MEMORY not in bounds:
-        found.append(f"--as={limits.address_space}")
+        arguments.append(f"--as={limits.address_space}")
     if Bound.PROCESSES not in bounds:
         processes = limits.processes + (_count_threads_of_user() if shared_user else 0)
-        found.append(f"--nproc={processes}")
-    return (*found, "--")
+        arguments.append(f"--nproc={processes}")
+    return (*arguments, "--")
 
 
 def find_system_program(name: str, package: str) -> str:

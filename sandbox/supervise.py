@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -19,14 +19,14 @@ from sandbox.types import Ended, Limits, RunResult, SandboxError
 
 
 class Capture:
-    """Keeps the head and the tail of a stream, together at most `limit` bytes.
+    """Keeps at most `limit` bytes of a stream: head and tail, or all of it from the head.
 
-    `total` is the number of bytes seen.
+    `total` is the number of bytes seen, `dropped` how many of them were not kept.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._head_size = limit // 2
-        self._tail_size = limit - self._head_size
+    def __init__(self, limit: int, *, tail: bool = True) -> None:
+        self.limit = limit
+        self._tail_size = limit - limit // 2 if tail else 0
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
@@ -34,45 +34,27 @@ class Capture:
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream."""
         self.total += len(data)
-        room = self._head_size - len(self._head)
+        room = self.limit - self._tail_size - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
         # Cut only now and then, because moving the tail for every piece would be quadratic.
         if len(self._tail) > 2 * self._tail_size:
             self._cut()
 
-    def value(self) -> bytes:
-        """Return what is kept, with a line in place of what was cut."""
+    @property
+    def dropped(self) -> int:
+        """The number of bytes that were not kept."""
         self._cut()
-        missing = self.total - len(self._head) - len(self._tail)
-        gap = f"\n[{missing} bytes cut]\n".encode() if missing else b""
+        return self.total - len(self._head) - len(self._tail)
+
+    def value(self) -> bytes:
+        """Return what is kept; where a tail is, a line stands in place of what was cut."""
+        cut = self.dropped
+        gap = f"\n[{cut} bytes cut]\n".encode() if cut and self._tail_size else b""
         return bytes(self._head) + gap + bytes(self._tail)
 
     def _cut(self) -> None:
         del self._tail[: max(0, len(self._tail) - self._tail_size)]
-
-
-class HeadCapture:
-    """Keeps the first `limit` bytes of a stream. `total` is the number of bytes seen."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._head = bytearray()
-        self.total = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream."""
-        self.total += len(data)
-        self._head += data[: self.limit - len(self._head)]
-
-    def value(self) -> bytes:
-        """Return what is kept."""
-        return bytes(self._head)
-
-    @property
-    def dropped(self) -> int:
-        """The number of bytes beyond the limit."""
-        return self.total - len(self._head)
 
 
 REPORT_NAME = "report"
@@ -90,7 +72,7 @@ class ReportPipe:
 
     def __init__(self, path: Path, limit: int) -> None:
         """Make the FIFO at `path`, which must not exist. Raises OSError."""
-        self.capture = HeadCapture(limit)
+        self.capture = Capture(limit, tail=False)
         os.mkfifo(path, 0o600)
         flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         self.reader = os.open(path, os.O_RDONLY | flags)
@@ -149,6 +131,77 @@ class ReportChannels:
         return read_file(self.junit_directory, JUNIT_NAME, self._limit)
 
 
+# ---- starting a process, and what happens to it when we die first
+
+
+def start_process(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own with piped streams. Raises SandboxError."""
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=cwd,
+            env=environment,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"cannot start {argv[0]}: {error}") from error
+
+
+# The first line of input is the last argument of the program, the second dismisses the guard. When
+# its input ends before the second line, its maker is dead.
+_GUARD = 'read -r word && read -r _ && exit; exec "$@" "${word:--1}"'
+
+
+class Guard:
+    """Runs `argv` when this process dies before the context is left.
+
+    It is a shell in a session of its own that waits on a pipe from us. The pipe ends when we do,
+    however that happens. Leave the context when the run is dead. Raises SandboxError.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        try:
+            self._popen = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, "sh", *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxError(f"cannot start /bin/sh: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._popen.stdin is not None
+        self.tell("\n")
+        self._popen.stdin.close()
+        self._popen.wait()
+
+    def tell(self, word: str) -> None:
+        """Give the last argument of `argv`, as soon as it is known; else it is -1."""
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(f"{word}\n".encode())
+        except BrokenPipeError:
+            pass  # somebody has killed the guard
+
+
 # ---- watching a process tree, and explaining how it ended
 
 
@@ -203,16 +256,15 @@ class Meter:
 class ProcessOutcome:
     """How a watched process ended. `cut` is why it was killed from outside, None if it was not.
 
-    `returncode` is that of `subprocess`: negative for a signal. `detail` describes the cut.
-    `reached` is what the meter found after the end.
+    `returncode` is that of `subprocess`: negative for a signal. `reached` is what the meter found
+    after the end.
     """
 
-    cut: Ended | None
+    cut: Breach | None
     returncode: int
     stdout: bytes
     stderr: bytes
     seconds: float
-    detail: str = ""
     reached: Breach | None = None
 
 
@@ -234,22 +286,21 @@ def watch(
     """
     started = time.monotonic()
     streams = _Streams(process, limits.output, report)
+    meter = meter or Meter()
     try:
-        cut = _wait(process, streams, _Conditions(started, limits, cancel, meter))
+        cut = _wait(process, streams, limits, cancel, meter)
     finally:
         kill()
         returncode = _reap(process)
-        streams.drain()
+        streams.drain(report)
         streams.close()
-    seconds = time.monotonic() - started
     return ProcessOutcome(
-        cut=None if cut is None else cut.ended,
-        returncode=returncode,
-        stdout=streams.stdout.value(),
-        stderr=streams.stderr.value(),
-        seconds=seconds,
-        detail="" if cut is None else cut.detail,
-        reached=None if meter is None else meter.after(),
+        cut,
+        returncode,
+        streams.stdout.value(),
+        streams.stderr.value(),
+        time.monotonic() - started,
+        meter.after(),
     )
 
 
@@ -262,26 +313,23 @@ class _Streams:
         assert process.stdout is not None
         assert process.stderr is not None
         self._files = (process.stdout, process.stderr)
-        self._limit, self._report = limit, report
-        self._open: dict[int, Capture | HeadCapture] = {}
         self.stdout, self.stderr = Capture(limit), Capture(limit)
-        self._selector = selectors.DefaultSelector()
-        for file, capture in zip(self._files, (self.stdout, self.stderr), strict=True):
-            os.set_blocking(file.fileno(), False)
-            self._add(file.fileno(), capture)
+        self._open = {process.stdout.fileno(): self.stdout, process.stderr.fileno(): self.stderr}
         if report is not None:
-            self._add(report.reader, report.capture)
+            self._open[report.reader] = report.capture
+        self._captures = tuple(self._open.values())
         self._pidfd = os.pidfd_open(process.pid)
-        self._selector.register(self._pidfd, selectors.EVENT_READ)
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (*self._open, self._pidfd):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
 
     def flood(self) -> Breach | None:
         """Return a breach when far more than its limit came through one of the pipes."""
-        if max(self.stdout.total, self.stderr.total) > self._limit * _FLOOD:
-            return _flooded("output", self._limit)
-        if self._report is not None:
-            limit = self._report.capture.limit
-            if self._report.capture.total > limit * _FLOOD:
-                return _flooded("its report", limit)
+        for capture in self._captures:
+            if capture.total > capture.limit * _FLOOD:
+                words = f"wrote more than {_FLOOD} times {capture.limit} bytes of output or report"
+                return Breach(Ended.OUTPUT_LIMIT, words)
         return None
 
     def step(self, seconds: float) -> None:
@@ -290,10 +338,11 @@ class _Streams:
             if key.fd in self._open:
                 self._read(key.fd)
 
-    def drain(self) -> None:
+    def drain(self, report: ReportPipe | None) -> None:
+        """Read what a dead tree has left in the pipes."""
         self._selector.unregister(self._pidfd)
-        if self._report is not None:
-            self._report.seal()
+        if report is not None:
+            report.seal()
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._open and time.monotonic() < deadline and self.flood() is None:
             self.step(_TICK_SECONDS)
@@ -303,10 +352,6 @@ class _Streams:
         os.close(self._pidfd)
         for file in self._files:
             file.close()
-
-    def _add(self, descriptor: int, capture: Capture | HeadCapture) -> None:
-        self._open[descriptor] = capture
-        self._selector.register(descriptor, selectors.EVENT_READ)
 
     def _read(self, descriptor: int) -> None:
         try:
@@ -320,48 +365,29 @@ class _Streams:
             del self._open[descriptor]
 
 
-@dataclass(slots=True)
-class _Conditions:
-    """The reasons to end a run from outside: cancellation, the wall limit, the meter."""
-
-    started: float
-    limits: Limits
-    cancel: threading.Event | None
-    meter: Meter | None
-    _measured: float = 0.0
-
-    def left(self) -> float:
-        return self.started + self.limits.wall_seconds - time.monotonic()
-
-    def breach(self) -> Breach | None:
-        if self.cancel is not None and self.cancel.is_set():
-            return Breach(Ended.CANCELLED, "cancelled")
-        if self.left() <= 0:
-            words = f"still running after {self.limits.wall_seconds:g} s"
-            return Breach(Ended.WALL_LIMIT, words)
-        return self._measure()
-
-    def _measure(self) -> Breach | None:
-        """Ask the meter, which reads files, but not for every piece of a busy stream."""
-        now = time.monotonic()
-        if self.meter is None or now - self._measured < _TICK_SECONDS:
-            return None
-        self._measured = now
-        return self.meter.breach()
-
-
-def _flooded(what: str, limit: int) -> Breach:
-    return Breach(Ended.OUTPUT_LIMIT, f"wrote more than {_FLOOD} times {limit} bytes as {what}")
-
-
 def _wait(
-    process: subprocess.Popen[bytes], streams: _Streams, conditions: _Conditions
+    process: subprocess.Popen[bytes],
+    streams: _Streams,
+    limits: Limits,
+    cancel: threading.Event | None,
+    meter: Meter,
 ) -> Breach | None:
+    """Wait for the end of a process, or for the first reason to end it from outside."""
+    deadline = time.monotonic() + limits.wall_seconds
+    measured = 0.0
     while process.poll() is None:
-        found = conditions.breach() or streams.flood()
-        if found is not None:
-            return found
-        streams.step(min(_TICK_SECONDS, conditions.left()))
+        now = time.monotonic()
+        if cancel is not None and cancel.is_set():
+            return Breach(Ended.CANCELLED, "cancelled")
+        if now >= deadline:
+            return Breach(Ended.WALL_LIMIT, f"still running after {limits.wall_seconds:g} s")
+        if breach := streams.flood():
+            return breach
+        if now - measured >= _TICK_SECONDS:  # it reads files: not for every piece of a busy stream
+            measured = now
+            if breach := meter.breach():
+                return breach
+        streams.step(min(_TICK_SECONDS, deadline - now))
     return None
 
 
@@ -399,10 +425,10 @@ def run_result(
 def _find_end(
     outcome: ProcessOutcome, status: int, limits: Limits
 ) -> tuple[Ended, int | None, str]:
-    reached = outcome.reached
-    if outcome.cut is not None:
-        also = "" if reached is None or reached.detail == outcome.detail else f"; {reached.detail}"
-        return outcome.cut, None, outcome.detail + also
+    cut, reached = outcome.cut, outcome.reached
+    if cut is not None:
+        also = "" if reached is None or reached.detail == cut.detail else f"; {reached.detail}"
+        return cut.ended, None, cut.detail + also
     ended, code, detail = explain_status(status, outcome.seconds, limits)
     if reached is None or ended in (Ended.CPU_LIMIT, Ended.DISK_LIMIT):
         return ended, code, detail
@@ -421,14 +447,10 @@ def explain_status(
     number = -returncode if returncode < 0 else returncode - _SHELL_SIGNAL
     if number <= 0 or number >= signal.NSIG:
         return Ended.EXITED, returncode, ""
-    out_of_cpu = f"used {limits.cpu_seconds} s of CPU time"
-    if number == signal.SIGXCPU:
-        return Ended.CPU_LIMIT, None, out_of_cpu
+    # A process that ignores SIGXCPU is killed a second later.
+    if number == signal.SIGXCPU or (number == signal.SIGKILL and seconds >= limits.cpu_seconds):
+        return Ended.CPU_LIMIT, None, f"used {limits.cpu_seconds} s of CPU time"
     if number == signal.SIGXFSZ:
         return Ended.DISK_LIMIT, None, f"wrote a file of more than {limits.file_size} bytes"
-    if number == signal.SIGKILL and seconds >= limits.cpu_seconds:
-        return Ended.CPU_LIMIT, None, f"killed, probably because it {out_of_cpu}"
-    try:
-        return Ended.SIGNALLED, None, signal.Signals(number).name
-    except ValueError:
-        return Ended.SIGNALLED, None, f"signal {number}"
+    names = {one.value: one.name for one in signal.Signals}
+    return Ended.SIGNALLED, None, names.get(number, f"signal {number}")

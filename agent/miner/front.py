@@ -70,26 +70,8 @@ if sys.version_info < tuple(task["oldest"]):
         "with PATCHSHOT_MINER_PYTHON" % (".".join(map(str, task["oldest"])),
         sys.version.split()[0], sys.executable))
 sys.path[:] = [task["place"]] + (sys.path if task["path"] is None else task["path"])
-def numbers(version):
-    return [int(part) for part in re.match(r"[0-9.]*", version).group().split(".") if part]
-def fits(have, bounds):
-    for sign, bound in re.findall("(>=|<|==)([0-9.]+)", bounds):
-        width = max(len(numbers(have)), len(numbers(bound)))
-        a, b = ((numbers(text) + [0] * width)[:width] for text in (have, bound))
-        if not {">=": a >= b, "<": a < b, "==": a == b}[sign]:
-            return False
-    return True
-missing = []
-for module, package, requirement in task["requirements"]:
-    import importlib.metadata, importlib.util, re
-    try:
-        have = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        have = None
-    if importlib.util.find_spec(module) is None:
-        missing.append((package, requirement))
-    elif have is not None and not fits(have, requirement):
-        missing.append(("%s (%s is too old or too new)" % (package, have), requirement))
+from importlib.util import find_spec
+missing = [need[1:] for need in task["requirements"] if find_spec(need[0]) is None]
 if missing:
     end("ConfigurationError", "packages are missing: %s; install them: %s -m pip install %s" % (
         ", ".join(need[0] for need in missing), sys.executable,
@@ -139,17 +121,15 @@ def solve(task: Any, program: Program, environ: Mapping[str, str]) -> MinerResul
     """Run the worker on a task of the contract. Takes at most the clock and some seconds."""
     started = time.monotonic()
     if task is not None and not isinstance(task, Mapping):
-        return MinerResult(
-            error="UsageError", message="the input must be a dict, as the contract says"
-        )
+        message = "the input must be a dict, as the contract says"
+        return MinerResult(error="UsageError", message=message)
     given = {key: (task or {}).get(key) for key in INPUT_KEYS}
-    unfit = [key for key, value in given.items() if not isinstance(value, (str, type(None)))]
-    if unfit:
-        return MinerResult(
-            error="UsageError", message=f"input[{unfit[0]!r}] must be a text or None"
-        )
+    for key, value in given.items():
+        if not isinstance(value, (str, type(None))):
+            return MinerResult(error="UsageError", message=f"input[{key!r}] must be a text or None")
     seconds = clock(environ)
     deadline = started + seconds
+    wrap_up = min(WRAP_UP_SECONDS, WRAP_UP_SHARE * seconds)
     try:
         with _private_folder() as folder:
             place = Path(program.path) if program.path else _unpack(program.files, folder / "code")
@@ -158,7 +138,7 @@ def solve(task: Any, program: Program, environ: Mapping[str, str]) -> MinerResul
                 "caller": os.getpid(),
                 "folder": str(folder),
                 "alarm": min(math.ceil(deadline + ALARM_SECONDS - started), _LONGEST_ALARM),
-                "seconds": deadline - wrap_up(seconds) - time.monotonic(),
+                "seconds": deadline - wrap_up - time.monotonic(),
                 "oldest": OLDEST_PYTHON,
                 "place": str(place),
                 "path": _import_path(),
@@ -181,11 +161,6 @@ def clock(environ: Mapping[str, str]) -> float:
     least, most = RESERVE_RANGE
     reserve = min(max(RESERVE_SHARE * agreed, least), most, agreed / 2)
     return min(agreed - reserve, own or math.inf)
-
-
-def wrap_up(seconds: float) -> float:
-    """The part of a clock of `seconds` that the worker keeps for its end."""
-    return min(WRAP_UP_SECONDS, WRAP_UP_SHARE * seconds)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -60,28 +60,6 @@ _ERRORS: Mapping[Status, type[PatchshotError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MinerTask:
-    """The input of one call of `agent_main`. `seconds` is what is left of the clock."""
-
-    problem_statement: str
-    instance_id: str | None
-    run_id: str | None
-    base_commit: str | None
-    seconds: float
-
-    @classmethod
-    def of(cls, header: Mapping[str, Any]) -> MinerTask:
-        """Read the line that the front sent."""
-        return cls(
-            header["problem_statement"] or "",
-            header["instance_id"],
-            header["run_id"],
-            header["base_commit"],
-            header["seconds"],
-        )
-
-
 @dataclass(slots=True)
 class Channel:
     """The way back to the front: JSON lines on a descriptor."""
@@ -145,7 +123,7 @@ def main(header: Mapping[str, Any], descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, name="life-line", daemon=True).start()
     try:
-        solve(MinerTask.of(header), channel)
+        solve(header, channel)
     except PatchshotError as error:
         channel.end(type(error).__name__, str(error))
     except KeyboardInterrupt:
@@ -185,27 +163,32 @@ def say_end(channel: Channel, result: RunRecord, seconds: float, *, is_dead: boo
     channel.end(error, f"no valid patch ({status.value}): {reason}")
 
 
-def solve(task: MinerTask, channel: Channel) -> None:
-    """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
+def solve(task: Mapping[str, Any], channel: Channel) -> None:
+    """Run the task, whose `seconds` are what is left of the clock, and send the last message.
+
+    Raises PatchshotError when it cannot begin.
+    """
     from agent.retrieval.weights import MODELS, restore
     from agent.run.problem import problem_from_text
     from agent.settings import environment, load
 
-    deadline = time.monotonic() + task.seconds
+    seconds: float = task["seconds"]
+    deadline = time.monotonic() + seconds
     restore(MODELS)
-    if not task.problem_statement.strip():
+    statement = task["problem_statement"] or ""
+    if not statement.strip():
         raise ProblemError("the input has no problem_statement; there is nothing to solve")
-    problem = problem_from_text(task.problem_statement, task.instance_id or "<problem_statement>")
+    problem = problem_from_text(statement, task["instance_id"] or "<problem_statement>")
     chosen = environment(("PATCHSHOT_REPO",)).get("PATCHSHOT_REPO")
     repository = find_repository(chosen, Path.cwd())
-    if task.run_id:  # the protocol reads it there; the container's own name wins
-        os.environ.setdefault("EVALUATION_RUN_ID", task.run_id)
-    settings = load({"timeout": max(task.seconds, _LEAST_SECONDS)}, repository=repository)
+    if task["run_id"]:  # the protocol reads it there; the container's own name wins
+        os.environ.setdefault("EVALUATION_RUN_ID", task["run_id"])
+    settings = load({"timeout": max(seconds, _LEAST_SECONDS)}, repository=repository)
     with reporting(settings, repository) as reporter:
-        snapshot = _snapshot(repository, task, settings, reporter)
+        snapshot = _snapshot(repository, task["base_commit"], reporter)
         watch = AnswerWatch(reporter)
         result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
-    say_end(channel, result, task.seconds, is_dead=watch.is_dead)
+    say_end(channel, result, seconds, is_dead=watch.is_dead)
 
 
 @contextlib.contextmanager
@@ -230,9 +213,7 @@ def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
             yield both
 
 
-def _snapshot(
-    repository: Path, task: MinerTask, settings: Settings, reporter: Reporter
-) -> Snapshot:
+def _snapshot(repository: Path, base_commit: str | None, reporter: Reporter) -> Snapshot:
     """The work tree as it is, committed or not: the caller checks the patch against it."""
     from agent.repository import take_snapshot
     from agent.types.events import Notice
@@ -240,7 +221,7 @@ def _snapshot(
 
     hide_programs(repository)
     snapshot = take_snapshot(repository)
-    if task.base_commit and not snapshot.commit.startswith(task.base_commit.lower()):
+    if base_commit and not snapshot.commit.startswith(base_commit.lower()):
         note = f"HEAD is {snapshot.commit[:10]}, not the input's base_commit; the tree counts"
         reporter(Notice(note, "warning"))
     return snapshot

@@ -24,7 +24,8 @@ _WALLS = frozenset(
         "workspace-size-limit",
     }
 )
-_NAMESPACES = frozenset({"ipc-namespace", "pid-namespace"})
+_OUTSIDE = frozenset({"no-foreign-signals", "read-only-modes"})
+_NAMESPACES = frozenset({"ipc-namespace", "pid-namespace", *_OUTSIDE})
 _TOTAL = "total-memory-limit"
 
 CLAIMS = {
@@ -32,7 +33,7 @@ CLAIMS = {
     "bwrap-user": _WALLS | _NAMESPACES,
     "container": _WALLS | _NAMESPACES | {_TOTAL},
     # Landlock says nothing of modes, owners and times: another uid does, and only root has one.
-    "landlock": _WALLS | {"no-foreign-signals", "read-only-modes", _TOTAL},
+    "landlock": _WALLS | _OUTSIDE | {_TOTAL},
     "landlock-user": _WALLS | {"no-foreign-signals"},
     "process": frozenset(),
 }

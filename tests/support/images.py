@@ -104,7 +104,13 @@ def _problem() -> str:
         return f"the test image cannot be built: {error}"
     from sandbox.container import ContainerSandbox
 
-    return ContainerSandbox(image, "podman").probe().problem
+    problem = ContainerSandbox(image, "podman").probe().problem
+    if "crun" in problem and shutil.which("runc"):  # it refuses both versions of cgroups together
+        configuration = Path(tempfile.gettempdir(), "patchshot-test-containers.conf")
+        configuration.write_text('[engine]\nruntime = "runc"\n', encoding="ascii")
+        os.environ["CONTAINERS_CONF"] = str(configuration)  # containers.conf(5)
+        problem = ContainerSandbox(image, "podman").probe().problem
+    return problem
 
 
 def _with_some_driver() -> str:

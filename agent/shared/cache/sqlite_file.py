@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-IN_MEMORY = ":memory:"
-"""SQLite's name for a database without a file."""
-
 _MAGIC = b"SQLite format 3\x00"
 _ID_AT = 68  # offset of the application id in the header (https://www.sqlite.org/fileformat.html)
 _PAUSE_SECONDS = 0.02
@@ -78,7 +75,7 @@ class SqliteFile:
     """Runs transactions on one file. Safe for threads; other processes may use the file too.
 
     The file is opened at the first `run`. `notify` is given one sentence whenever the file is set
-    aside. With `read_only`, nothing is created, changed or set aside.
+    aside.
     """
 
     def __init__(
@@ -88,13 +85,11 @@ class SqliteFile:
         notify: Callable[[str], None],
         *,
         replace_foreign: bool = False,
-        read_only: bool = False,
     ) -> None:
         self.path = path
         self._format = file_format
         self._notify = notify
-        self._replace_foreign = replace_foreign and not read_only
-        self._read_only = read_only
+        self._replace_foreign = replace_foreign
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -115,7 +110,7 @@ class SqliteFile:
                     raise
                 self._set_aside("belongs to another program or version")
             except (sqlite3.Error, DamagedFile) as error:
-                if self._read_only or not is_damage(error):
+                if not _is_damage(error):
                     raise
                 self._set_aside("is damaged")
             return self._attempt(action, begin)
@@ -148,8 +143,7 @@ class SqliteFile:
         if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self._disconnect()
-        if not self._read_only:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._connection = self._connect()
         self._identity = _identity(self.path)
         return self._connection
@@ -157,7 +151,7 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         self._refuse_other_kinds()
         connection = sqlite3.connect(
-            _address(self.path, read_only=self._read_only),
+            _address(self.path),
             timeout=self._format.busy_seconds,
             isolation_level=None,
             check_same_thread=False,
@@ -165,10 +159,7 @@ class SqliteFile:
         )
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
-            if self._read_only:
-                self._is_ours(connection)
-            else:
-                self._prepare(connection)
+            self._prepare(connection)
         except BaseException:
             connection.close()
             raise
@@ -281,7 +272,7 @@ class CacheFile:
         self._report(Notice(message, "warning"))
 
 
-def is_damage(error: Exception) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Whether an error means that the file is damaged, and not only unusable for the moment."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended code
     missing = isinstance(error, sqlite3.OperationalError) and "no such" in str(error)
@@ -301,17 +292,15 @@ def _use_write_ahead_log(connection: sqlite3.Connection, seconds: float) -> None
             time.sleep(_PAUSE_SECONDS)
 
 
-def _address(path: Path, *, read_only: bool) -> str:
-    """The file as SQLite's URI, for writing where that is allowed and wanted.
+def _address(path: Path) -> str:
+    """The file as SQLite's URI, for writing where that is allowed.
 
     With a write-ahead log SQLite creates files beside the database even to read it. Where it cannot
     and there is no log, `immutable` does without (https://www.sqlite.org/wal.html#readonly).
     """
-    if str(path) == IN_MEMORY:
-        return IN_MEMORY
     uri = f"file:{quote(str(path.absolute()))}"
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    if not read_only and (writable or not path.exists()):
+    if writable or not path.exists():
         return uri
     log = path.with_name(f"{path.name}-wal")
     return f"{uri}?mode=ro" if log.exists() else f"{uri}?mode=ro&immutable=1"

@@ -290,39 +290,6 @@ def test_missing_packages_are_named_with_their_remedy() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("bounds", "fit"),
-    [
-        ("", True),
-        (">=2.3,<3", True),
-        (">=2.3.4,<2.3.5", True),
-        ("==2.3.4", True),
-        (">=2.3.4.0", True),
-        ("[extra]>=2", True),
-        (">=2.4", False),
-        (">=2.10", False),
-        ("<2.3.4", False),
-        ("<2.3", False),
-        ("==2.3", False),
-    ],
-)
-def test_a_package_of_another_version_is_named(
-    bounds: str, fit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packages = tmp_path / "packages"
-    (packages / "some_thing").mkdir(parents=True)
-    metadata = packages / "some_thing-2.3.4rc1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Name: some-thing\nVersion: 2.3.4rc1\n")
-    monkeypatch.syspath_prepend(packages)
-    wanted = (("some_thing", "some-thing", f"some-thing{bounds}"),)
-    outcome = solve(TASK, program('say(patch="diff")', wanted), environ())
-    assert (outcome.patch == "diff") == fit
-    if not fit:
-        assert "some-thing (2.3.4rc1 is too old or too new)" in outcome.message
-        assert f"'some-thing{bounds}'" in outcome.message
-
-
 def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "OLDEST_PYTHON", (3, 99))
     outcome = solve(TASK, program('say(patch="diff")'), environ())

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import secrets
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from sandbox.container import ContainerSandbox
-from sandbox.container_engine import LABEL, container_name, find_engine
+from sandbox.container_engine import LABEL, find_engine
+from sandbox.killing import new_name
 from tests.support.claims import BACKENDS
 from tests.support.images import require_container
 from tests.support.sandboxes import Runner
@@ -40,10 +39,8 @@ def isolated(request: pytest.FixtureRequest) -> Runner:
 def stale_container(container: ContainerSandbox) -> Iterator[str]:
     """The name of a container whose process has ended."""
     engine = find_engine("podman")
-    *here, _, _, token = container_name(secrets.token_hex(4)).split(".")
-    with subprocess.Popen(["true"]) as gone:
-        pass
-    name = ".".join((*here, str(gone.pid), "1", token))
+    parts = new_name().split("-")
+    name = "-".join((*parts[:-2], "1", parts[-1]))
     label = ("--label", f"{LABEL}=1", "--network", "none")
     engine.ask("create", "--name", name, *label, require_container(), "true")
     yield name

@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.in_place import Guard
+from sandbox import killing
+from sandbox.supervise import Guard
 from tests.support.sandboxes import ROOT
 
 MARK = "SANDBOX_RUN=0123456789abcdef"
+KILLER = (sys.executable, "-I", "-S", killing.__file__, MARK, "", "")
 
 # Tells the session or not, then ends without a farewell.
 MAKER = """
 import os, sys
-from sandbox.in_place import Guard
-guard = Guard(sys.argv[1], (), None)
-if sys.argv[2:]:
-    guard.tell(int(sys.argv[2]))
+from sandbox.supervise import Guard
+guard = Guard(sys.argv[2:])
+if sys.argv[1]:
+    guard.tell(sys.argv[1])
 os._exit(1)
 """
 
@@ -40,7 +42,7 @@ def test_the_run_of_a_dead_maker_is_killed_and_nobody_else(told: bool) -> None:
     name, _, value = MARK.partition("=")
     with sleeper(**{name: value}) as marked, sleeper() as of_session, sleeper() as stranger:
         try:
-            abandoned(MARK, *([str(of_session.pid)] if told else []))
+            abandoned(str(of_session.pid) if told else "", *KILLER)
             assert marked.wait(20) == -9
             if told:
                 assert of_session.wait(20) == -9
@@ -58,10 +60,10 @@ def test_it_lets_go_when_the_run_is_over(told: bool) -> None:
     with sleeper(**{name: value}) as marked:
         try:
             before = children()
-            with Guard(MARK, (), None) as guard:
+            with Guard(KILLER) as guard:
                 assert len(children() - before) == 1
                 if told:
-                    guard.tell(marked.pid)
+                    guard.tell(str(marked.pid))
             assert children() == before
             time.sleep(0.3)
             assert marked.poll() is None

@@ -1,24 +1,46 @@
+"""A backend is tried before it is used; the backend that was asked for is used, or none."""
+
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from agent.settings import load
 from sandbox.bwrap import BwrapSandbox
 from sandbox.choose import (
-    REQUIRED,
-    HostFacts,
+    Backend,
     advise_on_bwrap,
+    check_isolation,
     judge_output,
+    make_sandbox,
+    other_backends,
     probe_by_running,
 )
 from sandbox.container import ContainerSandbox
+from sandbox.container_engine import find_engine
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command, SandboxError
 from sandbox.workspace import empty_workspace
-from tests.support.sandboxes import Runner
 
 DENIED = "bwrap: No permissions to create new namespace"
+
+_NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
+GOOD = "\n".join(
+    [
+        *(f"{name}={name}:[2]" for name in _NAMESPACES),
+        *("CapInh=0", "CapEff=0000", "CapPrm=0000", "CapBnd=0000", "NoNewPrivs=1", "Seccomp=2"),
+        *("interface=lo", "environment=LC_ALL", "uid=1000", "did=use", "looked=1"),
+    ]
+)
+HOST_NET = f"net={Path('/proc/self/ns/net').readlink()}"
+HOST_PID = f"pid={Path('/proc/self/ns/pid').readlink()}"
+
+
+def lacking(output: str, *variables: str) -> set[str]:
+    judged = judge_output(output, frozenset(variables or ("LC_ALL",)))
+    return {name for name, holds in judged.items() if not holds}
 
 
 @pytest.mark.parametrize(
@@ -33,45 +55,33 @@ def test_advice_follows_what_bwrap_prints(stderr: str, advice: str) -> None:
     assert advice in advise_on_bwrap(stderr)
 
 
-NAMESPACES = {name: f"{name}:[1]" for name in ("net", "pid", "mnt", "ipc", "uts")}
-HOST = HostFacts(NAMESPACES, homes=frozenset({"7:9"}))
-GOOD = "\n".join(
-    [
-        *(f"{name}={name}:[2]" for name in NAMESPACES),
-        *("CapEff=0000", "CapPrm=0000", "CapBnd=0000", "NoNewPrivs=1", "Seccomp=2"),
-        *("interface=lo", "environment=LC_ALL", "uid=1000", "did=use"),
-        *("place=7:1 /", "place= /root"),
-    ]
-)
-
-
 def test_trying_finds_out_that_the_unsafe_backend_isolates_nothing() -> None:
-    probe = probe_by_running(ProcessSandbox(), homes=(Path("/usr").parent / "etc",))
-    lacking = {name for name in REQUIRED if not probe.guarantees[name]}
+    probe = probe_by_running(ProcessSandbox(), homes=(Path("/etc"),))
     assert not probe.isolated
-    assert {"no-network", "pid-namespace", "private-home"} <= lacking
-    assert "process gives no" in probe.problem
-
-
-def test_facts_of_a_good_sandbox_give_every_guarantee() -> None:
-    found = judge_output(GOOD, HOST)
-    assert {name for name, holds in found.items() if not holds} == set()
+    for name in ("no-network", "pid-namespace", "private-home"):
+        assert not probe.guarantees[name]
+        assert name in probe.problem
 
 
 @pytest.mark.parametrize(
     ("old", "new", "lost"),
     [
-        ("net=net:[2]", "net=net:[1]", "no-network"),
+        ("", "", None),
+        ("net=net:[2]", HOST_NET, "no-network"),
+        ("net=net:[2]", HOST_NET + "\ndid=python\ndid=socket", "no-network"),
+        ("net=net:[2]", HOST_NET + "\ndid=python", None),  # no socket could be made
         ("interface=lo", "interface=lo\ninterface=eth0", "no-network"),
-        ("pid=pid:[2]", "pid=pid:[1]", "pid-namespace"),
+        ("pid=pid:[2]", HOST_PID, "pid-namespace"),
         ("pid=pid:[2]", "pid=", "pid-namespace"),
         ("CapEff=0000", "CapEff=0001", "no-privileges"),
         ("CapBnd=0000\n", "", "no-privileges"),
+        ("CapInh=0", "CapInh=8", "no-privileges"),
         ("uid=1000", "uid=0", "no-privileges"),
         ("NoNewPrivs=1", "NoNewPrivs=0", "no-privileges"),
         ("environment=", "environment=HOST_SECRET\nenvironment=", "private-environment"),
-        ("place= /root", "place=7:9 /root", "private-home"),
-        ("place=7:1 /", "place= /", "private-home"),
+        ("did=use", "did=use\ndid=read-home", "private-home"),
+        ("did=use", "did=use\ndid=change-mode", "read-only-modes"),
+        ("did=use", "did=use\ndid=signal", "no-foreign-signals"),
         ("did=use", "did=use\ndid=write-root", "read-only-root"),
         ("did=use", "did=use\ndid=write-kernel", "read-only-kernel-settings"),
         ("did=use", "did=use\ndid=nest", "no-nested-namespaces"),
@@ -79,17 +89,18 @@ def test_facts_of_a_good_sandbox_give_every_guarantee() -> None:
         ("Seccomp=2", "Seccomp=0", "syscall-filter"),
     ],
 )
-def test_each_fact_costs_its_guarantee(old: str, new: str, lost: str) -> None:
-    found = judge_output(GOOD.replace(old, new, 1), HOST)
-    assert {name for name, holds in found.items() if not holds} == {lost}
+def test_each_fact_costs_its_guarantee(old: str, new: str, lost: str | None) -> None:
+    assert lacking(GOOD.replace(old, new, 1)) == ({lost} - {None})
+
+
+def test_a_trial_without_tools_is_no_guarantee() -> None:
+    assert {"private-home", "read-only-root", "no-network", "usable"} <= lacking("nonsense")
 
 
 def test_variables_that_a_backend_gives_itself_are_no_leak() -> None:
     output = GOOD.replace("environment=LC_ALL", "environment=PATH")
-    assert judge_output(output, HostFacts(NAMESPACES, variables=frozenset({"PATH"})))[
-        "private-environment"
-    ]
-    assert not judge_output(output, HOST)["private-environment"]
+    assert lacking(output, "PATH") == set()
+    assert lacking(output) == {"private-environment"}
 
 
 def test_an_image_with_a_directory_of_that_name_does_not_show_the_home(
@@ -103,10 +114,10 @@ def test_an_image_with_a_directory_of_that_name_does_not_show_the_home(
 
 @pytest.mark.usefixtures("bwrap_works")
 def test_a_home_that_is_shown_is_seen() -> None:
-    """Device and inode identify a directory, and are the same from inside."""
-    run = Runner("bwrap")
-    state = Path("/usr").stat()
-    assert run.shell("stat -c %d:%i /usr").stdout.decode() == f"{state.st_dev}:{state.st_ino}\n"
+    probe = probe_by_running(BwrapSandbox(homes=()), homes=(Path("/lib").resolve().parent / "lib",))
+    assert probe.isolated  # /usr is the system, not a home
+    state = probe_by_running(BwrapSandbox(homes=()), homes=(Path("/etc/alternatives"),))
+    assert not state.guarantees["private-home"]
 
 
 def test_a_missing_bwrap_is_a_problem_with_advice(
@@ -139,3 +150,101 @@ def test_a_bwrap_that_refuses_runs_nothing_unprotected(
     with empty_workspace(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
         sandbox.run(Command(("touch", str(tmp_path / "ran"))), workspace)
     assert not (tmp_path / "ran").exists()
+
+
+# ---- the choice
+
+
+@pytest.mark.usefixtures("bwrap_works")
+def test_the_default_backend_is_bwrap_and_it_is_sure_of_what_is_required() -> None:
+    probe = check_isolation(make_sandbox(unsafe=False)).probe()
+    assert (probe.backend, probe.available, probe.isolated) == ("bwrap", True, True)
+    assert probe.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("unsafe", "backend", "image", "name"),
+    [
+        (True, "auto", None, "process"),
+        (False, "auto", None, "bwrap"),
+        (False, "bwrap", None, "bwrap"),
+        (False, "landlock", None, "landlock"),
+        (False, "auto", "some:image", "container"),
+        (False, "container", "some:image", "container"),
+    ],
+)
+def test_every_other_backend_is_asked_for(
+    unsafe: bool, backend: Backend, image: str | None, name: str
+) -> None:
+    assert make_sandbox(unsafe=unsafe, backend=backend, image=image).name == name
+
+
+def test_without_the_modules_of_containers_an_image_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are not in a miner's bundle."""
+    monkeypatch.setitem(sys.modules, "sandbox.container", None)
+    with pytest.raises(SandboxError, match="PATCHSHOT_IMAGE"):
+        make_sandbox(unsafe=False, image="some:image")
+
+
+@pytest.mark.parametrize(
+    ("unsafe", "backend", "image", "said"),
+    [
+        (False, "container", None, "needs an image .*--image"),
+        (False, "bwrap", "some:image", "not for bwrap"),
+        (False, "landlock", "some:image", "not for landlock"),
+        (True, "bwrap", None, "leave one out"),
+        (True, "auto", "some:image", "leave one out"),
+    ],
+)
+def test_contradictions_are_refused(
+    unsafe: bool, backend: Backend, image: str | None, said: str
+) -> None:
+    with pytest.raises(SandboxError, match=said):
+        make_sandbox(unsafe=unsafe, backend=backend, image=image)
+
+
+@pytest.mark.parametrize(("backend", "image"), [("auto", None), ("bwrap", None), ("auto", "x:1")])
+def test_nothing_takes_the_place_of_a_backend_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend, image: str | None
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match="install"):
+        check_isolation(make_sandbox(unsafe=False, backend=backend, image=image))
+
+
+def test_a_named_landlock_is_taken_although_it_isolates_less(landlock_works: None) -> None:
+    probe = check_isolation(make_sandbox(unsafe=False, backend="landlock")).probe()
+    assert (probe.backend, probe.available, probe.isolated) == ("landlock", True, False)
+
+
+def test_the_start_of_a_run_removes_what_killed_agents_left(
+    container: ContainerSandbox, stale_container: str
+) -> None:
+    engine = find_engine("podman")
+    assert stale_container in engine.list_containers()
+    check_isolation(container)
+    assert stale_container not in engine.list_containers()
+
+
+def test_the_others_are_probed_too(bwrap_works: None) -> None:
+    others = other_backends("landlock")
+    assert [probe.backend for probe in others] == ["bwrap", "container"]
+    assert others[0].isolated
+    assert not others[1].available  # without an image nothing can be said
+
+
+@pytest.mark.parametrize("name", ["patchshot.toml", "pyproject.toml"])
+def test_the_targets_own_configuration_chooses_no_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    lines = 'sandbox = "landlock"\nimage = "evil:1"\nunsafe_no_sandbox = true\nmax_steps = 7\n'
+    (target / name).write_text(("[tool.patchshot]\n" if name[1] == "y" else "") + lines)
+    monkeypatch.chdir(target)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    settings = load({}, repository=target)
+    found = (settings.sandbox, settings.image, settings.unsafe_no_sandbox, settings.max_steps)
+    assert found == ("auto", None, False, 7)

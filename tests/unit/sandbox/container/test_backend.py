@@ -15,84 +15,30 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cgroups import Bound, find_group
-from sandbox.container import ContainerMeter, ContainerSandbox
+from sandbox.container import ContainerSandbox, Controls, ScriptMeter, run_arguments
 from sandbox.container_engine import Engine, Image, find_engine
 from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
-from sandbox.container_options import ContainerSetup, Controls, ScriptStatus, run_arguments
 from sandbox.runs import open_run
 from sandbox.types import Command, Ended, Limits, RunResult, SandboxError
 from sandbox.workspace import Workspace, empty_workspace, prepare_workspace
 from tests.support.images import TESTBED_PYTHON, require_container
 from tests.support.sandboxes import ROOT, Runner
 
-OURS = "4:memory:/\n8:pids:/\n2:cpuacct:/\n0::/\n"
 
-
-def machine(root: Path, theirs: str, *directories: str) -> tuple[Path, Path]:
-    """Make a /proc with us and process 7, and the given groups."""
-    for pid, text in (("self", OURS), ("7", theirs)):
-        (root / "proc" / pid).mkdir(parents=True)
-        (root / "proc" / pid / "cgroup").write_text(text)
-    for directory in directories:
-        (root / "cgroup" / directory).mkdir(parents=True)
-    return root / "proc", root / "cgroup"
-
-
-def test_groups_of_version_1(tmp_path: Path) -> None:
-    theirs = "4:memory:/pod/box-1\n8:pids:/pod/box-1\n2:cpuacct:/pod/box-1\n0::/pod/box-1\n"
-    places = [f"{name}/pod/box-1" for name in ("memory", "pids", "cpuacct")]
-    proc, root = machine(tmp_path, theirs, *places)
-    group = find_group(7, proc, root)
-    assert group is not None
-    assert (group.name, group.bounds) == ("box-1", frozenset(Bound))
-    (root / "pids/pod/box-1/pids.events").write_text("max 3\n")
-    (root / "memory/pod/box-1/memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
-    assert (group.refused_processes(), group.memory_kills()) == (3, 2)
-
-
-def test_a_group_of_version_2(tmp_path: Path) -> None:
-    proc, root = machine(tmp_path, "0::/a.slice/box-2.scope\n", "a.slice/box-2.scope")
-    group = find_group(7, proc, root)
-    assert group is not None
-    assert (group.name, group.bounds) == ("box-2.scope", frozenset(Bound))
-
-
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        OURS,  # engines without groups leave a container in ours, which counts us too
-        "0::/gone\n",
-        "0::/../outside\n",
-        "4:memory:/a/one\n8:pids:/a/two\n",
-        "",
-    ],
-)
-def test_a_group_that_is_not_the_containers_own_is_none(tmp_path: Path, theirs: str) -> None:
-    proc, root = machine(tmp_path, theirs, "memory/a/one", "pids/a/two", "../outside")
-    assert find_group(7, proc, root) is None
-
-
-def test_a_process_that_has_ended_has_none(tmp_path: Path) -> None:
-    assert find_group(8, *machine(tmp_path, OURS)) is None
-
-
-@pytest.mark.parametrize(
-    ("status", "ended"),
-    [
-        (ScriptStatus(started=True, ended=True), None),
-        (ScriptStatus(started=True, ended=True, killed=1), Ended.MEMORY_LIMIT),
-        (ScriptStatus(started=True, ended=True, killed=1, refused=1), Ended.MEMORY_LIMIT),
-        (ScriptStatus(started=True, ended=True, refused=1), Ended.PROCESS_LIMIT),
-    ],
-)
-def test_what_the_script_counted_is_told_in_the_end(
-    status: ScriptStatus, ended: Ended | None
-) -> None:
-    meter = ContainerMeter(Limits(), lambda: status)
-    assert meter.breach() is None
-    found = meter.after()
-    assert (None if found is None else found.ended) == ended
+def test_what_the_script_counted_is_told_in_the_end(tmp_path: Path) -> None:
+    for number, (counted, ended) in enumerate(
+        [
+            (b"0 0", None),
+            (b"1 0", Ended.MEMORY_LIMIT),
+            (b"1 1", Ended.MEMORY_LIMIT),
+            (b"0 1", Ended.PROCESS_LIMIT),
+        ]
+    ):
+        (tmp_path / str(number)).mkdir()
+        with Controls(tmp_path / str(number), b"", None) as controls:
+            controls.pipe.capture.feed(b"started\nend 0 " + counted + b"\n")
+            breach = ScriptMeter(Limits(), controls).after()
+        assert (None if breach is None else breach.ended) == ended
 
 
 MIB = 1024 * 1024
@@ -120,8 +66,8 @@ def arguments(
         open_run(command, workspace, None, None) as run,
         Controls(run.scratch, b"", b"{}") as controls,
     ):
-        setup = ContainerSetup("name", run, 7, 8, controls, (Path("/home/me"),))
-        return run_arguments(engine, IMAGE, None, setup)
+        homes = (Path("/home/me"),)
+        return run_arguments(engine, IMAGE, run, controls, user="7:8", homes=homes)
 
 
 # --------------------------------------------------------------------------------------- options
@@ -327,7 +273,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 def left(pid: int, mark: str) -> list[str]:
     """Return containers of an agent and processes with a mark."""
     names = find_engine("podman").ask("ps", "--all", "--format", "{{.Names}}").split()
-    return [name for name in names if f".{pid}." in name] + running(f"sleep\0{mark}\0")
+    return [name for name in names if f"-{pid}-" in name] + running(f"sleep\0{mark}\0")
 
 
 def running(words: str) -> list[str]:

@@ -1,3 +1,5 @@
+"""Measures a private copy and processes. test_limits shows how a run ends at its limit."""
+
 from __future__ import annotations
 
 import os
@@ -6,7 +8,70 @@ import sys
 import time
 from pathlib import Path
 
-from sandbox.meters import TreeUsage, deleted_bytes, descendants, measure_usage
+from sandbox.meters import DiskMeter, deleted_bytes, descendants, measure_usage
+from sandbox.supervise import Breach
+from sandbox.types import Ended, Limits
+
+MIB = 1024 * 1024
+LIMITS = Limits(workspace=8 * MIB, file_size=MIB)
+
+
+def meter(*places: Path) -> DiskMeter:
+    return DiskMeter(places, LIMITS, lambda: [os.getpid()])
+
+
+def counted(one: DiskMeter) -> Breach | None:
+    """Return what the first count says, which is made as soon as the meter is asked."""
+    return one.breach()
+
+
+def fill(place: Path, size: int) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(bytes(size))
+
+
+def test_what_was_there_before_counts_too(tmp_path: Path) -> None:
+    fill(tmp_path / "big", 9 * MIB)
+    found = counted(meter(tmp_path))
+    assert found == Breach(
+        Ended.DISK_LIMIT, f"the private copy outgrew its limit of {8 * MIB} bytes"
+    )
+
+
+def test_several_places_are_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        fill(tmp_path / name / "half", 5 * MIB)
+    assert counted(meter(tmp_path / "a")) is None
+    assert counted(meter(tmp_path / "a", tmp_path / "b")) is not None
+
+
+def test_links_out_of_it_and_second_names_count_nothing(tmp_path: Path) -> None:
+    fill(tmp_path / "outside" / "big", 20 * MIB)
+    inside = tmp_path / "inside"
+    fill(inside / "file", 5 * MIB)
+    (inside / "link").symlink_to(tmp_path / "outside")
+    os.link(inside / "file", inside / "second")
+    assert counted(meter(inside)) is None
+
+
+def test_growth_is_seen_while_it_goes_on(tmp_path: Path) -> None:
+    one = meter(tmp_path)
+    assert counted(one) is None
+    fill(tmp_path / "big", 9 * MIB)
+    deadline = time.monotonic() + 20
+    while one.breach() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_end_counts_again(tmp_path: Path) -> None:
+    one = meter(tmp_path)
+    assert counted(one) is None
+    fill(tmp_path / "big", 9 * MIB)
+    found = one.after()
+    assert found is not None
+    assert found.decisive
+
 
 FAMILY = """
 import os, sys, threading, time
@@ -29,11 +94,11 @@ def test_a_family_is_found_with_its_time_and_threads() -> None:
         deadline = time.monotonic() + 20
         try:
             # The kernel may leave out a child while others come and go: a sample, not a promise.
-            while measure_usage(found := descendants(top.pid)).threads != 4:
-                assert time.monotonic() < deadline, measure_usage(found)
+            while measure_usage(family := descendants(top.pid))[1] != 4:
+                assert time.monotonic() < deadline, measure_usage(family)
                 time.sleep(0.01)
-            assert (found[0], len(found)) == (top.pid, 3)
-            assert 0.15 < measure_usage(found).cpu_seconds < 5
+            assert (family[0], len(family)) == (top.pid, 3)
+            assert 0.15 < measure_usage(family)[0] < 5
         finally:
             for pid in descendants(top.pid):
                 os.kill(pid, 9)
@@ -41,15 +106,15 @@ def test_a_family_is_found_with_its_time_and_threads() -> None:
 
 def test_time_of_children_that_were_waited_for_is_counted() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass"
-    before = measure_usage([os.getpid()]).cpu_seconds
+    before = measure_usage([os.getpid()])[0]
     subprocess.run([sys.executable, "-c", code], timeout=20, check=True)
-    assert measure_usage([os.getpid()]).cpu_seconds - before >= 0.25
+    assert measure_usage([os.getpid()])[0] - before >= 0.25
 
 
 def test_what_is_gone_counts_nothing() -> None:
     process = subprocess.Popen(["true"])
     process.wait()
-    assert measure_usage(descendants(process.pid)) == TreeUsage(0.0, 0)
+    assert measure_usage(descendants(process.pid)) == (0.0, 0)
 
 
 def test_only_files_without_a_name_and_of_the_device_are_counted(tmp_path: Path) -> None:

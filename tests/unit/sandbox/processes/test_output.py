@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.supervise import Capture, HeadCapture, ReportChannels, ReportPipe, watch
+from sandbox.supervise import Capture, ReportChannels, ReportPipe, watch
 from sandbox.types import Ended, Limits
 from tests.support.sandboxes import Runner
 from tests.support.watching import started
@@ -38,7 +38,7 @@ def test_memory_is_bounded_while_reading() -> None:
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=0, max_value=60))
 def test_only_the_head_is_kept_and_the_rest_counted(pieces: list[bytes], limit: int) -> None:
-    capture = HeadCapture(limit)
+    capture = Capture(limit, tail=False)
     for piece in pieces:
         capture.feed(piece)
     whole = b"".join(pieces)

@@ -93,20 +93,6 @@ def test_a_file_that_another_process_replaced_is_not_set_aside_again(tmp_path: P
     file.close()
 
 
-def test_reading_only_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    make_file(path)
-    file = SqliteFile(path, FORMAT, pytest.fail, read_only=True)
-    assert file.run(read) == ["kept"]
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        file.run(write, writing=True)
-    file.close()
-    path.write_bytes(b"SQLite format 3\0" + b"\xff" * 4000)
-    with pytest.raises(sqlite3.DatabaseError):
-        file.run(read)
-    assert not (tmp_path / "notes.bad").exists()
-
-
 def test_a_cache_that_cannot_be_used_is_reported_once(tmp_path: Path) -> None:
     said: list[Event] = []
     (tmp_path / "notes").mkdir()
