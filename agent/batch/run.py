@@ -105,19 +105,13 @@ async def _check_price(settings: Settings) -> None:
 async def _price(settings: Settings) -> Price | None:
     """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
     from agent.llm import find_price, read_price
-    from agent.wiring import Recordings, SharedClient, make_chat_model, make_clock
+    from agent.wiring import Connections, make_clock
 
     if settings.prices is not None:
         return read_price(settings.prices)
     async with AsyncExitStack() as stack:
-        chosen = await make_chat_model(
-            stack,
-            settings,
-            SharedClient(stack),
-            lambda _: None,
-            make_clock(_LIST_SECONDS),
-            Recordings(stack),
-        )
+        connections = Connections(stack, time_left=make_clock(_LIST_SECONDS))
+        chosen = await connections.choose(settings)
         return chosen.price or find_price(chosen.chat.model)
 
 

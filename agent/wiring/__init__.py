@@ -3,11 +3,9 @@
 from agent.wiring.composition import apply_reply, make_planner, open_services, solve_options
 from agent.wiring.embedding import embedding_endpoint, embedding_in_words, live_embedding
 from agent.wiring.model import (
-    Recordings,
-    SharedClient,
+    Connections,
     endpoint,
     live_call,
-    make_chat_model,
     make_clock,
     make_counter,
     model_in_words,
@@ -33,8 +31,7 @@ from agent.wiring.validation import (
 
 __all__ = [
     "Ahead",
-    "Recordings",
-    "SharedClient",
+    "Connections",
     "apply_reply",
     "embedding_endpoint",
     "embedding_in_words",
@@ -45,7 +42,6 @@ __all__ = [
     "known_tests",
     "live_call",
     "live_embedding",
-    "make_chat_model",
     "make_clock",
     "make_counter",
     "make_planner",

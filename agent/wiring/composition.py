@@ -28,18 +28,9 @@ from agent.types.protocols import (
 )
 from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
-    ChosenModel,
-    Recordings,
-    SharedClient,
-    dearest,
-    make_chat_model,
+    Connections,
     make_clock,
     make_counter,
-    make_escalation,
-    make_locator,
-    within_budget,
-)
-from agent.wiring.planned_calls import (
     may_ask_for_test,
     plan_in_words,
 )
@@ -162,7 +153,6 @@ async def open_services(
     replay: Path | None = None,
     announce: bool = False,
     gate: ReplyGate | None = None,
-    sandbox_tried: bool = False,
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
     streaming: bool = False,
@@ -172,7 +162,6 @@ async def open_services(
 
     `gate`: what each model call passes, if replies are kept or runs share a budget.
     `announce`: report the most that the run may use, unless its replies are recorded ones.
-    `sandbox_tried`: a run with the same settings has just tested the sandbox on this machine.
     `trial`: waits for a sandbox test that was started earlier (`validation.Ahead`).
     `around`: wraps the sandbox when runs of several programs share the machine.
     `streaming`: show how long a reply is while it is being written.
@@ -190,33 +179,34 @@ async def open_services(
             problem,
             snapshot,
             reporter,
-            sandbox_tried=sandbox_tried,
             trial=trial,
             around=around,
             project=project,
         )
-        time_left = make_clock(settings.timeout, lambda: ledger.waited)
-        files = Recordings(stack, record, replay, reporter)
-        client = SharedClient(stack, streaming=streaming)
-
-        async def choose(settings: Settings) -> ChosenModel:
-            return await make_chat_model(stack, settings, client, reporter, time_left, files, gate)
-
-        budgeted = within_budget(settings, await choose(settings), gate)
+        connections = Connections(
+            stack,
+            reporter,
+            make_clock(settings.timeout, lambda: ledger.waited),
+            record=record,
+            replay=replay,
+            gate=gate,
+            streaming=streaming,
+        )
+        budgeted = await connections.budgeted(settings)
         ledger.usage = lambda: budgeted.usage
-        escalation = await make_escalation(settings, budgeted, choose, gate)
+        escalation = await connections.escalation(settings, budgeted)
         if announce and replay is None:
             models = [budgeted] if escalation is None else [budgeted, escalation]
-            budget = dearest([model.budget for model in models])
-            reporter(Notice(plan_in_words(settings, problem, budget)))
-        embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
+            budgets = [model.budget for model in models]
+            reporter(Notice(plan_in_words(settings, problem, budgets)))
+        embedder = await make_embedder(settings, connections)
 
         def masked(model: ChatModel) -> ChatModel:
             logged = LoggedChatModel(model, reporter)
             return MaskingChatModel(logged, known_secrets(snapshot), make_counter(model.model))
 
         chat = masked(budgeted)
-        locator = await make_locator(settings, budgeted, choose, gate)
+        locator = await connections.locator(settings, budgeted)
         retriever = make_retriever(settings, embedder, reporter)
         yield Services(
             retriever=with_words(settings, retriever, chat, reporter, problem),

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.settings import Settings, environment
-from agent.types.protocols import Embedder, Reporter
-from agent.wiring.model import (
-    Recordings,
-    SharedClient,
-    endpoint,
-    in_words,
-    make_clock,
-)
+from agent.types.protocols import Embedder
+from agent.wiring.model import Connections, endpoint, in_words, make_clock
 
 if TYPE_CHECKING:
     from agent.llm import Endpoint
@@ -29,53 +22,35 @@ DEFAULT_CONCURRENCY = 8
 _SHARE_OF_TIME = 0.1  # share of the remaining run time that listing the models may take
 
 
-async def make_embedder(
-    stack: AsyncExitStack,
-    settings: Settings,
-    client: SharedClient,
-    reporter: Reporter,
-    time_left: Callable[[], float],
-    files: Recordings,
-) -> Embedder | None:
+async def make_embedder(settings: Settings, connections: Connections) -> Embedder | None:
     """Return the embedder that the settings choose; None means lexical retrieval.
 
     Asks a miner's proxy for its list of models if the settings name no model.
     """
-    if files.recording is not None:
+    recording, recorder = connections.recording, connections.recorder
+    if recording is not None:
         from agent.llm.recording import ReplayingEmbedder
 
-        return ReplayingEmbedder(files.recording) if files.recording.has_embeddings else None
-    embedder = await _live_embedder(stack, settings, client, reporter, time_left)
-    if embedder is not None and files.recorder is not None:
-        from agent.llm.recording import RecordingEmbedder
-
-        return RecordingEmbedder(embedder, files.recorder)
-    return embedder
-
-
-async def _live_embedder(
-    stack: AsyncExitStack,
-    settings: Settings,
-    client: SharedClient,
-    reporter: Reporter,
-    time_left: Callable[[], float],
-) -> Embedder | None:
-    model = await _batch_embedder(settings, client, time_left)
+        return ReplayingEmbedder(recording) if recording.has_embeddings else None
+    model = await _batch_embedder(settings, connections)
     if model is None:
         return None
     from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 
     options = EmbeddingOptions(concurrency=_concurrency())
-    cache = VectorCache(settings.cache_dir / "vectors.sqlite", reporter)
-    stack.callback(cache.close)
+    cache = VectorCache(settings.cache_dir / "vectors.sqlite", connections.reporter)
+    connections.stack.callback(cache.close)
     # A model on this machine may be slow but does not hang, so it gets no time limit.
-    bound = None if settings.embed == "local" else time_left
-    return ParallelEmbedder(model, reporter, options, cache, bound)
+    bound = None if settings.embed == "local" else connections.time_left
+    embedder = ParallelEmbedder(model, connections.reporter, options, cache, bound)
+    if recorder is None:
+        return embedder
+    from agent.llm.recording import RecordingEmbedder
+
+    return RecordingEmbedder(embedder, recorder)
 
 
-async def _batch_embedder(
-    settings: Settings, client: SharedClient, time_left: Callable[[], float]
-) -> BatchEmbedder | None:
+async def _batch_embedder(settings: Settings, connections: Connections) -> BatchEmbedder | None:
     if settings.embed == "local":
         from agent.retrieval.embedding.local import LocalEmbedder
 
@@ -85,13 +60,14 @@ async def _batch_embedder(
         return None
     from agent.llm import Demand, HttpBatchEmbedder, ModelServer, Retrier, resolve_model
 
+    client, time_left = connections.client(), connections.time_left
     if not chosen.model:
         # Waiting for the model list of a server that hangs must not use up a short run.
         retrier = Retrier(time_left=lambda: time_left() * _SHARE_OF_TIME)
-        server = ModelServer(chosen, client.get(), retrier=retrier, embeddings=True)
+        server = ModelServer(chosen, client, retrier=retrier, embeddings=True)
         chosen = (await resolve_model(server, Demand(0, 0))).endpoint
     return HttpBatchEmbedder(
-        chosen, client.get(), request_seconds=settings.request_timeout, time_left=time_left
+        chosen, client, request_seconds=settings.request_timeout, time_left=time_left
     )
 
 
@@ -136,7 +112,8 @@ async def live_embedding(settings: Settings) -> str:
     Return its size and duration as text.
     """
     async with AsyncExitStack() as stack:
-        model = await _batch_embedder(settings, SharedClient(stack), make_clock(60.0))
+        connections = Connections(stack, time_left=make_clock(60.0))
+        model = await _batch_embedder(settings, connections)
         if model is None:
             return "off"
         started = time.perf_counter()

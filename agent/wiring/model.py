@@ -1,24 +1,27 @@
-"""The chat model, the shared HTTP client, recordings and the budget."""
+"""The models of a run: their shared HTTP client, recordings, clock and budget."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.settings import (
+    AUTO_CONTEXT,
+    CODE_ROUNDS,
     CONTEXT_TOKENS,
+    HISTORY_TOKENS,
     Settings,
     environment,
 )
 from agent.types import Usage
 from agent.types.events import StageProgress
 from agent.types.protocols import ChatModel, Reporter
-from agent.wiring.planned_calls import may_locate, prompt_tokens
 
 if TYPE_CHECKING:
     import httpx
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     )
     from agent.llm.paid_replies import ReplyGate
     from agent.llm.recording import Recorder, Recording
+    from agent.types import Problem
     from agent.types.protocols import TokenCounter
 
 # The pipeline's own clock ends a run at its time limit. Requests and waits are cut off slightly
@@ -48,40 +52,49 @@ _SAMPLING = 0.8
 _CHARACTERS_A_TOKEN = 4
 _TOKENS_A_REPORT = 20
 
+# Estimated tokens of a prompt beside the context: instructions, the issue, and the text that a
+# repair call adds. It is only used to choose a model with a large enough window.
+_PROMPT_TOKENS = 10_000
+
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 
-class SharedClient:
-    """The shared HTTP client. It is created on first use and closed with the stack."""
+@dataclass(frozen=True, slots=True)
+class ChosenModel:
+    """The chat model, the prices that its server reports, and the budget of the run there."""
 
-    def __init__(self, stack: AsyncExitStack, *, streaming: bool = False) -> None:
-        """`streaming`: whether the length of a streamed reply is shown."""
-        self.streaming = streaming
-        self._stack = stack
-        self._client: httpx.AsyncClient | None = None
-
-    def get(self) -> httpx.AsyncClient:
-        """Return the client. The first call creates it."""
-        from agent.llm import create_client
-
-        if self._client is None:
-            self._client = create_client(ca_bundle=_ca_bundle())
-            self._stack.push_async_callback(self._client.aclose)
-        return self._client
+    chat: ChatModel
+    price: Price | None = None
+    host: RemoteBudget | None = None
 
 
-class Recordings:
-    """The recording to write to and the recording to replay from. Both are optional."""
+class Connections:
+    """What the models of a run share: the HTTP client, clock, recordings and the gate.
+
+    `stack` closes them. `time_left`: remaining seconds of the run. `record`, `replay`: files of
+    replies. `gate`: what each call passes. `streaming`: show how long a reply is while it is being
+    written.
+    """
 
     def __init__(
         self,
         stack: AsyncExitStack,
+        reporter: Reporter = lambda _: None,
+        time_left: Callable[[], float] = lambda: math.inf,
+        *,
         record: Path | None = None,
         replay: Path | None = None,
-        reporter: Reporter = lambda _: None,
+        gate: ReplyGate | None = None,
+        streaming: bool = False,
     ) -> None:
+        self.stack = stack
+        self.reporter = reporter
+        self.time_left = time_left
         self.recorder: Recorder | None = None
         self.recording: Recording | None = None
+        self._gate = gate
+        self._streaming = streaming
+        self._client: httpx.AsyncClient | None = None
         if record is not None:
             from agent.llm import Redactor
             from agent.llm.recording import Recorder
@@ -94,84 +107,130 @@ class Recordings:
 
             self.recording = Recording(replay)
 
+    def client(self) -> httpx.AsyncClient:
+        """Return the shared HTTP client. The first call creates it."""
+        from agent.llm import create_client
 
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """The chat model, the prices that its server reports, and the budget of the run.
+        if self._client is None:
+            self._client = create_client(ca_bundle=_ca_bundle())
+            self.stack.push_async_callback(self._client.aclose)
+        return self._client
 
-    `recorder` records each reply that the run gets, also one that was paid before.
-    """
+    async def choose(self, settings: Settings) -> ChosenModel:
+        """Make the model that the settings choose, or replay a recording in its place.
 
-    chat: ChatModel
-    price: Price | None = None
-    host: RemoteBudget | None = None
-    recorder: Recorder | None = None
+        Asks the server for its list of models if the settings name no model.
+        """
+        from agent.llm import HttpChatModel, Retrier, ask_remote_budget, counting_tries
 
+        if self.recording is not None:
+            from agent.llm.recording import ReplayingChatModel
 
-def endpoint(settings: Settings) -> Endpoint:
-    """Return the chat server that the settings choose. Raises ConfigurationError."""
-    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_endpoint
+            return ChosenModel(ReplayingChatModel(self.recording))
+        chosen = endpoint(settings)
+        sleep = asyncio.sleep if self._gate is None else self._gate.sleep
+        report = counting_tries(self.reporter)
+        retrier = Retrier(report=report, time_left=self.time_left, sleep=sleep)
+        host = ask_remote_budget(chosen, self.client(), self.reporter)
+        resolved = await self._resolved(settings, chosen, retrier, host)
+        shows = self._streaming and settings.samples == 1
+        # several samples need a temperature at which they differ
+        default = _SAMPLING if settings.samples > 1 else 0.0
+        count = _LiveCount(self.reporter, settings.max_output_tokens)
+        model = HttpChatModel(
+            resolved.endpoint,
+            self.client(),
+            make_counter(resolved.endpoint.model),
+            temperature=settings.temperature or default,
+            effort=settings.reasoning_effort,
+            retrier=retrier,
+            request_seconds=settings.request_timeout,
+            others=resolved.others,
+            on_text=count if shows else lambda _: None,
+        )
+        return ChosenModel(model, resolved.price, host)
 
-    protocol = None if settings.protocol == "auto" else settings.protocol
-    return choose_endpoint(
-        ProviderSettings(settings.base_url, settings.api_key, settings.model, protocol),
-        environment(ENVIRONMENT_NAMES),
-    )
+    async def _resolved(
+        self, settings: Settings, chosen: Endpoint, retrier: Retrier, host: RemoteBudget | None
+    ) -> Resolved:
+        from agent.llm import Demand, ModelServer, ceiling, resolve_model
 
+        bounds = [settings.max_cost, ceiling(environment(("RIDGES_MAX_COST_USD",)))]
+        if host is not None and not chosen.model:
+            spent = await host.ask()
+            bounds.append(spent.remaining if spent else None)
+        demand = Demand(
+            prompt_tokens(settings, CONTEXT_TOKENS),
+            settings.max_output_tokens,
+            min((bound for bound in bounds if bound is not None), default=None),
+        )
+        server = ModelServer(chosen, self.client(), retrier=retrier)
+        return await resolve_model(server, demand)
 
-async def make_chat_model(
-    stack: AsyncExitStack,
-    settings: Settings,
-    client: SharedClient,
-    reporter: Reporter,
-    time_left: Callable[[], float],
-    files: Recordings,
-    gate: ReplyGate | None = None,
-) -> ChosenModel:
-    """Make the model that the settings choose, or replay a recording in its place.
+    async def budgeted(self, settings: Settings) -> BudgetedChatModel:
+        """Make the model of the settings within their limits and those of the run's host."""
+        from agent.llm import Budget, BudgetedChatModel, ceiling, find_price, read_price
 
-    Asks the server for its list of models if the settings name no model.
-    """
-    if files.recording is not None:
-        from agent.llm.recording import ReplayingChatModel
+        chosen = await self.choose(settings)
+        if settings.prices is not None:
+            price: Price | None = read_price(settings.prices)
+        else:
+            price = chosen.price or find_price(chosen.chat.model)
+        budget = Budget(
+            settings.max_cost,
+            settings.max_tokens,
+            settings.max_calls,
+            price,
+            ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
+            caching=price is not None and price.cache_read < 1,
+        )
+        return BudgetedChatModel(self._guarded(chosen.chat, budget), budget, chosen.host)
 
-        return ChosenModel(ReplayingChatModel(files.recording))
-    sleep = asyncio.sleep if gate is None else gate.sleep
-    made = await _http_model(settings, client, reporter, time_left, sleep)
-    return replace(made, recorder=files.recorder)
+    async def locator(
+        self, settings: Settings, budgeted: BudgetedChatModel
+    ) -> BudgetedChatModel | None:
+        """Return the model of the locating call, None if there is to be none.
 
+        It leaves enough of the budget for a call for the patch.
+        """
+        if not may_locate(settings):
+            return None
+        tokens = prompt_tokens(settings, CONTEXT_TOKENS)
+        reserve = budgeted.budget.worst_case(tokens, settings.max_output_tokens)
+        own = await self._beside(budgeted, settings, settings.side_model, reserve)
+        return own or budgeted.beside(reserve)
 
-async def _http_model(
-    settings: Settings,
-    client: SharedClient,
-    reporter: Reporter,
-    time_left: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]],
-) -> ChosenModel:
-    from agent.llm import HttpChatModel, Retrier, ask_remote_budget, counting_tries
+    async def escalation(
+        self, settings: Settings, budgeted: BudgetedChatModel
+    ) -> BudgetedChatModel | None:
+        """Return the model of repairs and steps, None if it is that of the first call.
 
-    chosen = endpoint(settings)
-    retrier = Retrier(report=counting_tries(reporter), time_left=time_left, sleep=sleep)
-    host = ask_remote_budget(chosen, client.get(), reporter)
-    resolved = await _resolved(settings, chosen, client, retrier, host)
-    shows = client.streaming and settings.samples == 1
-    model = HttpChatModel(
-        resolved.endpoint,
-        client.get(),
-        make_counter(resolved.endpoint.model),
-        temperature=_temperature(settings),
-        effort=settings.reasoning_effort,
-        retrier=retrier,
-        request_seconds=settings.request_timeout,
-        others=resolved.others,
-        on_text=_LiveCount(reporter, settings.max_output_tokens) if shows else lambda _: None,
-    )
-    return ChosenModel(model, resolved.price, host)
+        It spends from the same budget.
+        """
+        return await self._beside(budgeted, settings, settings.escalate_model, Usage())
 
+    async def _beside(
+        self, budgeted: BudgetedChatModel, settings: Settings, model: str | None, reserve: Usage
+    ) -> BudgetedChatModel | None:
+        """Make another model that spends from the same budget; None for the same model."""
+        from agent.llm import find_price
 
-def _temperature(settings: Settings) -> float:
-    """Return the user's temperature; one at which several samples differ, if there is none."""
-    return settings.temperature or (_SAMPLING if settings.samples > 1 else 0.0)
+        if model is None or model == budgeted.model:
+            return None
+        chosen = await self.choose(settings.model_copy(update={"model": model}))
+        price = chosen.price or find_price(chosen.chat.model)
+        budget = replace(budgeted.budget, price=price)
+        return budgeted.beside(reserve, self._guarded(chosen.chat, budget), price)
+
+    def _guarded(self, chat: ChatModel, budget: Budget) -> ChatModel:
+        """Return the model behind the gate, with each reply that the run gets recorded."""
+        if self._gate is not None:
+            chat = self._gate.guard(chat, budget)
+        if self.recorder is None or self.recording is not None:
+            return chat
+        from agent.llm.recording import RecordingChatModel
+
+        return RecordingChatModel(chat, self.recorder)
 
 
 @dataclass(slots=True)
@@ -189,112 +248,15 @@ class _LiveCount:
             self.reporter(StageProgress("call", min(tokens, self.most), self.most))
 
 
-async def _resolved(
-    settings: Settings,
-    chosen: Endpoint,
-    client: SharedClient,
-    retrier: Retrier,
-    host: RemoteBudget | None,
-) -> Resolved:
-    from agent.llm import Demand, ModelServer, ceiling, resolve_model
+def endpoint(settings: Settings) -> Endpoint:
+    """Return the chat server that the settings choose. Raises ConfigurationError."""
+    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_endpoint
 
-    bounds = [settings.max_cost, ceiling(environment(("RIDGES_MAX_COST_USD",)))]
-    if host is not None and not chosen.model:
-        spent = await host.ask()
-        bounds.append(spent.remaining if spent else None)
-    demand = Demand(
-        prompt_tokens(settings, CONTEXT_TOKENS),
-        settings.max_output_tokens,
-        min((bound for bound in bounds if bound is not None), default=None),
+    protocol = None if settings.protocol == "auto" else settings.protocol
+    return choose_endpoint(
+        ProviderSettings(settings.base_url, settings.api_key, settings.model, protocol),
+        environment(ENVIRONMENT_NAMES),
     )
-    return await resolve_model(ModelServer(chosen, client.get(), retrier=retrier), demand)
-
-
-def within_budget(
-    settings: Settings, chosen: ChosenModel, gate: ReplyGate | None = None
-) -> BudgetedChatModel:
-    """Apply the limits on cost, tokens and calls to the model, including those of the run's
-    host.
-    """
-    from agent.llm import Budget, BudgetedChatModel, ceiling, find_price, read_price
-
-    if settings.prices is not None:
-        price: Price | None = read_price(settings.prices)
-    else:
-        price = chosen.price or find_price(chosen.chat.model)
-    budget = Budget(
-        settings.max_cost,
-        settings.max_tokens,
-        settings.max_calls,
-        price,
-        ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
-        caching=price is not None and price.cache_read < 1,
-    )
-    return BudgetedChatModel(_kept(chosen, budget, gate), budget, chosen.host)
-
-
-def _kept(chosen: ChosenModel, budget: Budget, gate: ReplyGate | None) -> ChatModel:
-    """Return the model behind the gate and the recording of the run."""
-    chat = chosen.chat if gate is None else gate.guard(chosen.chat, budget)
-    if chosen.recorder is not None:
-        from agent.llm.recording import RecordingChatModel
-
-        chat = RecordingChatModel(chat, chosen.recorder)
-    return chat
-
-
-async def make_locator(
-    settings: Settings,
-    budgeted: BudgetedChatModel,
-    choose: Callable[[Settings], Awaitable[ChosenModel]],
-    gate: ReplyGate | None,
-) -> ChatModel | None:
-    """Return the model of the locating call, None if there is to be none.
-
-    It leaves enough of the budget for a call for the patch. `choose` makes another model.
-    """
-    if not may_locate(settings):
-        return None
-    tokens = prompt_tokens(settings, CONTEXT_TOKENS)
-    kept = budgeted.budget.worst_case(tokens, settings.max_output_tokens)
-    if settings.side_model is None or settings.side_model == budgeted.model:
-        return budgeted.beside(kept)
-    chosen = await choose(settings.model_copy(update={"model": settings.side_model}))
-    return _beside(budgeted, kept, chosen, gate)
-
-
-async def make_escalation(
-    settings: Settings,
-    budgeted: BudgetedChatModel,
-    choose: Callable[[Settings], Awaitable[ChosenModel]],
-    gate: ReplyGate | None,
-) -> BudgetedChatModel | None:
-    """Return the model of repairs and steps, None if it is that of the first call.
-
-    It spends from the same budget. `choose` makes another model.
-    """
-    if settings.escalate_model is None or settings.escalate_model == budgeted.model:
-        return None
-    chosen = await choose(settings.model_copy(update={"model": settings.escalate_model}))
-    return _beside(budgeted, Usage(), chosen, gate)
-
-
-def _beside(
-    budgeted: BudgetedChatModel, kept: Usage, chosen: ChosenModel, gate: ReplyGate | None
-) -> BudgetedChatModel:
-    from agent.llm import find_price
-
-    price = chosen.price or find_price(chosen.chat.model)
-    budget = replace(budgeted.budget, price=price)
-    return budgeted.beside(kept, _kept(chosen, budget, gate), price)
-
-
-def dearest(budgets: Sequence[Budget]) -> Budget:
-    """Return the budget with the highest price; one without a price counts as the highest."""
-    costs = [budget.worst_case(1, 1).cost_usd for budget in budgets]
-    unknown = [budget for budget, cost in zip(budgets, costs, strict=True) if cost is None]
-    ranked = sorted(range(len(budgets)), key=lambda i: (costs[i] or 0.0, -i))
-    return unknown[0] if unknown else budgets[ranked[-1]]
 
 
 def _ca_bundle() -> str | None:
@@ -324,15 +286,7 @@ async def live_call(settings: Settings) -> str:
     from agent.types import Message
 
     async with AsyncExitStack() as stack:
-        made = await make_chat_model(
-            stack,
-            settings,
-            SharedClient(stack),
-            lambda _: None,
-            make_clock(60.0),
-            Recordings(stack),
-        )
-        chat = within_budget(settings, made)
+        chat = await Connections(stack, time_left=make_clock(60.0)).budgeted(settings)
         prompt = make_prompt(
             [Message("user", "Reply with the one word: ready")], make_counter(chat.model)
         )
@@ -376,12 +330,58 @@ async def open_chat(
 
     Raises ConfigurationError, ProviderError.
     """
-    made = await make_chat_model(
-        stack,
-        settings,
-        SharedClient(stack),
-        reporter,
-        make_clock(settings.timeout),
-        Recordings(stack),
-    )
-    return within_budget(settings, made)
+    return await Connections(stack, reporter, make_clock(settings.timeout)).budgeted(settings)
+
+
+# ---------------------------------------------------------------------------- what a run may use
+
+
+def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget]) -> str:
+    """Return what a run may use: `usually 1 or 2 calls, never more than 46 calls, 400,000 tokens,
+    $3.06`.
+
+    The calls are the locating one, the first ones (`--samples`), those with code that a reply asks
+    for, repairs, steps, and the one for another test. Their replies are seldom as long as they may
+    be. Of `budgets`, the one with the highest price counts.
+    """
+    budget = _dearest(budgets)
+    stages = [int(may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs]
+    planned = sum(stages) + settings.max_steps + int(may_ask_for_test(settings, problem))
+    calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
+    written = calls * settings.max_output_tokens
+    read = calls * max(prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)
+    tokens = written + read if budget.max_tokens is None else min(written + read, budget.max_tokens)
+    worst = budget.worst_case(max(0, tokens - written), min(written, tokens)).cost_usd
+    bounds = [bound for bound in (worst, budget.max_cost, budget.ceiling) if bound is not None]
+    dollars = f", ${min(bounds):.2f}" if bounds else ""
+    most = f"never more than {calls} call{'' if calls == 1 else 's'}, {tokens:,} tokens{dollars}"
+    first = settings.samples if settings.samples > 1 else 1
+    return f"usually {first} or {first + 1} calls, {most}" if calls > first else most
+
+
+def _dearest(budgets: Sequence[Budget]) -> Budget:
+    """Return the first budget with the highest price; one without a price counts as the highest."""
+
+    def cost(budget: Budget) -> float:
+        worst = budget.worst_case(1, 1).cost_usd
+        return math.inf if worst is None else worst
+
+    return max(budgets, key=cost)
+
+
+def may_ask_for_test(settings: Settings, problem: Problem | None = None) -> bool:
+    """Whether a call for another test may follow: not where given tests, or none, decide."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    return settings.tests and enough and (problem is None or problem.known is None)
+
+
+def may_locate(settings: Settings) -> bool:
+    """Whether a locating call may come before the first call."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    return settings.locate == "always" or (settings.locate == "auto" and enough)
+
+
+def prompt_tokens(settings: Settings, automatic: int) -> int:
+    """Return the tokens of a prompt; `automatic`: those of a context whose budget is not fixed."""
+    context = settings.context_tokens
+    return (automatic if context == "auto" else context) + _PROMPT_TOKENS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from agent.errors import ConfigurationError
 from agent.settings import CONTEXT_TOKENS, Settings, data_folder
 from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
 from agent.wiring.embedding import make_embedder
-from agent.wiring.model import Recordings, SharedClient, open_chat
+from agent.wiring.model import Connections, open_chat
 
 if TYPE_CHECKING:
     from agent.retrieval.context import PackingOptions
@@ -59,10 +58,7 @@ async def open_retriever(
     `workers`: processes that chunk files when the cache is cold; None means one per core.
     """
     async with AsyncExitStack() as stack:
-        client = SharedClient(stack)
-        embedder = await make_embedder(
-            stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
-        )
+        embedder = await make_embedder(settings, Connections(stack, reporter))
         retriever = make_retriever(settings, embedder, reporter, workers)
         asks = settings.expand == "llm" and not retrieval_options(settings).original
         chat = await open_chat(stack, settings, reporter) if asks else None

@@ -6,7 +6,6 @@ does not contain it.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,9 +39,9 @@ from agent.settings import Settings, data_folder
 from agent.shared.secrets import mask_secrets
 from agent.types import Message, Problem
 from agent.types.events import Notice
-from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
+from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
 from agent.wiring.embedding import make_embedder
-from agent.wiring.model import Recordings, SharedClient, make_counter, open_chat
+from agent.wiring.model import Connections, make_counter, open_chat
 from agent.wiring.retrieval import make_index, make_retriever, retrieval_options, with_words
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ async def open_pool(
     from agent.retrieval.ranking import load_shipped
 
     async with AsyncExitStack() as stack:
-        embedder = await _embedder(stack, settings, reporter)
+        embedder = await make_embedder(settings, Connections(stack, reporter))
         retriever = None
         if Label.CODE in labels:
             retriever = make_retriever(settings, embedder, reporter)
@@ -157,13 +156,6 @@ async def open_pool(
         )
 
 
-async def _embedder(
-    stack: AsyncExitStack, settings: Settings, reporter: Reporter
-) -> Embedder | None:
-    files, client = Recordings(stack), SharedClient(stack)
-    return await make_embedder(stack, settings, client, reporter, lambda: math.inf, files)
-
-
 async def embed_query(
     settings: Settings, text: str, reporter: Reporter
 ) -> tuple[NDArray[np.float32], str]:
@@ -173,7 +165,7 @@ async def embed_query(
     compared with those of another program. Raises ProviderError if the query cannot be embedded.
     """
     async with AsyncExitStack() as stack:
-        embedder = await _embedder(stack, settings, reporter)
+        embedder = await make_embedder(settings, Connections(stack, reporter))
         if embedder is None:
             raise ConfigurationError(
                 "a query in words needs the embedder that made the vectors: set"

@@ -60,16 +60,14 @@ async def open_validator(
     snapshot: Snapshot,
     reporter: Reporter,
     *,
-    sandbox_tried: bool = False,
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
     project: str | None = None,
 ) -> Validator:
     """Make a validator in the sandbox of the settings; without tests it checks only the syntax.
 
-    `sandbox_tried`: the sandbox has just been tested on this machine. `trial`: waits for a running
-    test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator. `project`: the
-    target's name in the file of environments.
+    `trial`: waits for a running test (`Ahead`). `around`: wraps the sandbox. `stack` closes the
+    validator. `project`: the target's name in the file of environments.
 
     Raises ConfigurationError and SandboxUnavailable.
     """
@@ -82,8 +80,7 @@ async def open_validator(
         raise ConfigurationError("PATCHSHOT_SETUP_NETWORK is for --setup-cmd: give that too")
     untried = make_sandbox(settings)
     try:
-        make_sure = trial or partial(check_isolation, untried)
-        sandbox = untried if sandbox_tried else await asyncio.to_thread(make_sure)
+        sandbox = await asyncio.to_thread(trial or partial(check_isolation, untried))
     except SandboxError as error:
         raise SandboxUnavailable(
             f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "

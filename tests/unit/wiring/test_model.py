@@ -11,21 +11,13 @@ import numpy as np
 import pytest
 
 from agent.errors import BudgetExceeded, ConfigurationError
+from agent.llm import Budget, Price
 from agent.settings import Settings, load
-from agent.types import Completion, Usage
+from agent.types import Completion, Problem, Usage
 from agent.types.events import Event, Notice
-from agent.wiring.embedding import embedding_in_words, live_embedding, make_embedder
-from agent.wiring.model import (
-    ChosenModel,
-    Recordings,
-    SharedClient,
-    dearest,
-    live_call,
-    make_chat_model,
-    make_escalation,
-    model_in_words,
-    within_budget,
-)
+from agent.wiring import Connections, embedding_in_words, live_call, live_embedding, model_in_words
+from agent.wiring.embedding import make_embedder
+from agent.wiring.model import plan_in_words
 from tests.support.llm import make_prompt
 from tests.support.loopback import LoopbackServer, Scripted, loopback
 
@@ -40,6 +32,7 @@ MODELS = [
     for name, price in (("small", 0.1), ("large", 1.0))
 ]
 REPLY = {"content": "ready", "tool_calls": []}
+PROBLEM = Problem("t", "b")
 
 
 def usage(used: float, left: float) -> Scripted:
@@ -51,15 +44,7 @@ def complete(settings: Settings, max_output_tokens: int = 100) -> tuple[Completi
 
     async def go() -> tuple[Completion, Usage]:
         async with AsyncExitStack() as stack:
-            chosen = await make_chat_model(
-                stack,
-                settings,
-                SharedClient(stack),
-                lambda _: None,
-                lambda: 60.0,
-                Recordings(stack),
-            )
-            model = within_budget(settings, chosen)
+            model = await Connections(stack, time_left=lambda: 60.0).budgeted(settings)
             done = await model.complete(make_prompt(), max_output_tokens=max_output_tokens)
             return done, model.usage
 
@@ -152,14 +137,8 @@ def embedder_of(server: LoopbackServer, texts: list[str]) -> tuple[Any, list[Eve
 
     async def go() -> Any:
         async with AsyncExitStack() as stack:
-            embedder = await make_embedder(
-                stack,
-                load({}),
-                SharedClient(stack),
-                events.append,
-                lambda: 60.0,
-                Recordings(stack),
-            )
+            connections = Connections(stack, events.append, lambda: 60.0)
+            embedder = await make_embedder(load({}), connections)
             assert embedder is not None
             return await embedder.embed(texts, kind="document")
 
@@ -191,7 +170,7 @@ def test_certificates_of_the_miners_container(
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
-            SharedClient(stack).get()
+            Connections(stack).client()
 
     with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE"):
         asyncio.run(go())  # it is read
@@ -268,17 +247,15 @@ def test_the_stronger_model_spends_from_the_same_budget() -> None:
 
         async def go() -> tuple[float | None, float | None, int]:
             async with AsyncExitStack() as stack:
-                client, files = SharedClient(stack), Recordings(stack)
-
-                async def choose(wanted: Settings) -> ChosenModel:
-                    return await make_chat_model(
-                        stack, wanted, client, lambda _: None, lambda: 60.0, files
-                    )
-
-                cheap = within_budget(settings, await choose(settings))
-                strong = await make_escalation(settings, cheap, choose, None)
+                connections = Connections(stack, time_left=lambda: 60.0)
+                cheap = await connections.budgeted(settings)
+                strong = await connections.escalation(settings, cheap)
                 assert strong is not None
-                assert dearest([cheap.budget, strong.budget]) == strong.budget
+                words = [
+                    plan_in_words(settings, PROBLEM, budgets)
+                    for budgets in ([cheap.budget, strong.budget], [strong.budget], [cheap.budget])
+                ]
+                assert words[0] == words[1] != words[2]
                 await cheap.complete(make_prompt(), max_output_tokens=10)
                 first = cheap.usage.cost_usd
                 await strong.complete(make_prompt(), max_output_tokens=10)
@@ -300,15 +277,30 @@ def test_no_second_model_is_made_where_the_first_one_is_named() -> None:
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
-            chosen = await make_chat_model(
-                stack,
-                settings,
-                SharedClient(stack),
-                lambda _: None,
-                lambda: 60.0,
-                Recordings(stack),
-            )
-            model = within_budget(settings, chosen)
-            assert await make_escalation(settings, model, None, None) is None  # type: ignore[arg-type]
+            connections = Connections(stack, time_left=lambda: 60.0)
+            model = await connections.budgeted(settings)
+            assert await connections.escalation(settings, model) is None
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        ({}, "usually 1 or 2 calls, never more than 46 calls, "),
+        ({"locate": "never"}, "usually 1 or 2 calls, never more than 45 calls, "),
+        ({"locate": "never", "tests": False}, "usually 1 or 2 calls, never more than 44 calls, "),
+        ({"samples": 3}, "usually 3 or 4 calls, never more than 48 calls, "),
+        ({"max_calls": 1}, "never more than 1 call, "),
+    ],
+)
+def test_the_calls_of_a_run(settings: dict[str, Any], calls: str) -> None:
+    budget = Budget(max_calls=settings.get("max_calls"))
+    assert plan_in_words(Settings(**settings), PROBLEM, [budget]).startswith(calls)
+
+
+def test_limits_of_tokens_and_dollars() -> None:
+    budget = Budget(max_tokens=400_000, price=Price(2.0, 8.0))
+    assert plan_in_words(Settings(), PROBLEM, [budget]).endswith(" calls, 400,000 tokens, $3.06")
+    capped = Budget(max_tokens=400_000, max_cost=0.5, price=Price(2.0, 8.0))
+    assert plan_in_words(Settings(), PROBLEM, [capped]).endswith("tokens, $0.50")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,9 +24,15 @@ from agent.retrieval.ranking import preset
 from agent.run.record import Ledger
 from agent.settings import PRESETS, Settings, option_of
 from agent.types import Problem
-from agent.wiring import open_retriever, open_services, packing_options, solve_options
-from agent.wiring.model import make_counter
-from agent.wiring.planned_calls import plan_in_words
+from agent.wiring import (
+    make_counter,
+    make_sandbox,
+    open_retriever,
+    open_services,
+    packing_options,
+    solve_options,
+)
+from agent.wiring.model import plan_in_words
 from tests.conftest import run_git
 from tests.support.behaviours import Good
 from tests.support.ignored_events import ignore
@@ -195,15 +202,15 @@ ALSO: Mapping[str, Mapping[str, Any]] = {
 
 def composed(world: World, settings: Settings) -> Any:
     """The values in the parts of a run, and in the options of the pipeline."""
-    snapshot = take_snapshot(world.root)
+    snapshot, untried = take_snapshot(world.root), functools.partial(make_sandbox, settings)
 
     async def go() -> Any:
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(
-                open_services(settings, PROBLEM, snapshot, ignore, Ledger(), sandbox_tried=True)
+                open_services(settings, PROBLEM, snapshot, ignore, Ledger(), trial=untried)
             )
             budget = services.chat._inner._inner.budget  # type: ignore[attr-defined]
-            words = plan_in_words(settings, PROBLEM, budget)
+            words = plan_in_words(settings, PROBLEM, [budget])
             return flat(services), flat(solve_options(settings)), words
 
     return asyncio.run(go())
