@@ -404,14 +404,14 @@ def _warn(skipped: Sequence[SkippedVector], place: str, reporter: Reporter) -> N
 
 
 class _About(BaseModel):
-    """What is cached beside the vectors. `metas` are in the format of metadata files."""
+    """What is cached beside the vectors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     mark: str
     ids: tuple[str, ...]
-    metas: dict[int, dict[str, Any]]
-    skipped: tuple[tuple[str, str], ...]
+    metas: dict[int, VectorMeta]
+    skipped: tuple[SkippedVector, ...]
 
 
 def _cached(
@@ -430,22 +430,12 @@ def _cached(
         arrays = read_arrays(cache.read_bytes()) or {}
         about = _About.model_validate_json(arrays["about"].tobytes())
         if about.mark == mark:
-            parsed = (
-                (row, parse_meta(json.dumps(one).encode())) for row, one in about.metas.items()
-            )
-            metas = {row: meta for row, meta in parsed if isinstance(meta, VectorMeta)}
-            skipped = tuple(SkippedVector(*pair) for pair in about.skipped)
             vectors = np.asarray(arrays["vectors"], dtype=np.float32)
-            return VectorIndex(root, about.ids, vectors, metas, skipped)
+            return VectorIndex(root, about.ids, vectors, about.metas, about.skipped)
     except (OSError, KeyError, ValueError):
         pass  # missing or damaged
     index = _read(files, root, dimension, reporter)
-    about = _About(
-        mark=mark,
-        ids=index.ids,
-        metas={row: meta.as_json() for row, meta in index.metas.items()},
-        skipped=tuple((one.name, one.reason) for one in index.skipped),
-    )
+    about = _About(mark=mark, ids=index.ids, metas=dict(index.metas), skipped=index.skipped)
     text = np.frombuffer(about.model_dump_json().encode(), np.uint8)
     data = write_arrays({"vectors": index.vectors, "about": text}, packed=False)
     try:

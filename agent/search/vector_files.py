@@ -14,7 +14,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,29 +49,19 @@ class Invalid:
     reason: str
 
 
-class _Keys(BaseModel):
-    """The keys of a metadata file that have a meaning."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    tags: tuple[str, ...] = ()
-    text: str | None = None
-    text_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VectorMeta:
+class VectorMeta(BaseModel):
     """The metadata of a vector. `metadata` has everything but `tags`, `text` and `text_file`."""
 
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
     tags: tuple[str, ...] = ()
     text: str | None = None
     text_file: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of a metadata file."""
-        own = {"tags": list(self.tags), "text": self.text, "text_file": self.text_file}
-        return {**self.metadata, **{key: value for key, value in own.items() if value}}
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return the keys without a meaning."""
+        return self.model_extra or {}
 
 
 NO_META = VectorMeta()
@@ -145,16 +135,15 @@ def parse_meta(data: bytes) -> VectorMeta | Invalid:
     if not isinstance(value, dict):
         return Invalid("not a JSON object")
     try:
-        own = _Keys.model_validate_json(json.dumps(value, allow_nan=False))
+        meta = VectorMeta.model_validate_json(json.dumps(value, allow_nan=False))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
     except ValueError:  # `1e999` is read as infinity, which could not be written again
         return Invalid("a number that is too large")
-    if own.text is not None and own.text_file is not None:
+    if meta.text is not None and meta.text_file is not None:
         return Invalid("both text and text_file; one of them is the text")
-    rest = {key: inner for key, inner in value.items() if key not in _Keys.model_fields}
-    return VectorMeta(tuple(dict.fromkeys(own.tags)), own.text, own.text_file, rest)
+    return meta.model_copy(update={"tags": tuple(dict.fromkeys(meta.tags))})
 
 
 def masked(value: Any, name: str = "") -> Any:

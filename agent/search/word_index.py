@@ -8,7 +8,6 @@ occur together, 0 for independent terms.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ import numpy as np
 
 from agent.retrieval.index import WORD, Terms
 from agent.retrieval.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
-from agent.retrieval.weights import read_arrays
+from agent.retrieval.weights import read_arrays, write_arrays
 from agent.search.passages import Passage, without_labels
 from agent.shared.cache import RecordStore
 
@@ -174,7 +173,8 @@ class WordIndexCache:
             if known is not None:
                 return known
             word_index = build_word_index(passages)
-            store.put([(key, _encode(word_index))])
+            arrays = {name: getattr(word_index, name) for name in _ARRAYS}
+            store.put([(key, write_arrays(arrays, packed=False))])  # every query waits for reading
         return word_index
 
 
@@ -221,14 +221,6 @@ def _key(passages: Sequence[Passage]) -> bytes:
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
     return digest.digest()
-
-
-def _encode(word_index: WordIndex) -> bytes:
-    """Serialise without compression, because every query waits for decoding."""
-    stream = io.BytesIO()
-    arrays: dict[str, Any] = {name: getattr(word_index, name) for name in _ARRAYS}
-    np.savez(stream, allow_pickle=False, **arrays)
-    return stream.getvalue()
 
 
 def _decode(data: bytes, passages: Sequence[Passage]) -> WordIndex | None:

@@ -52,8 +52,12 @@ __all__ = [
     "without_password_of",
 ]
 
-_QDRANT = ("qdrant", "qdrant+http", "qdrant+https", "http", "https")
-_POSTGRES = ("postgresql", "postgres")
+_EXTRAS = {  # by scheme; "" needs none
+    "sqlite": "",
+    "lancedb": "lancedb",
+    **dict.fromkeys(("qdrant", "qdrant+http", "qdrant+https", "http", "https"), "qdrant"),
+    **dict.fromkeys(("postgresql", "postgres"), "pgvector"),
+}
 _PASSWORD = re.compile(r"(?<=//)([^/@:]*):.*@")  # an unquoted password may contain an @
 _BARE_PASSWORD = re.compile(r"^([^/@:]*):(?!//).*@")  # `user:SECRET@host`, without a scheme
 _PARAMETER = re.compile(r"(?i)\b((?:ssl)?password|api[_-]?key|token)=([^&\s]*)")
@@ -69,22 +73,21 @@ def open_store(url: str, reporter: Reporter) -> VectorStore:
     program, and ConfigurationError for an unknown URL or a missing package.
     """
     check_url(url)
-    scheme = _scheme(url)
+    extra = _EXTRAS[_scheme(url)]
     try:
-        if scheme == "lancedb":
+        if extra == "lancedb":
             from agent.search.stores.lancedb import LanceStore
 
             return LanceStore(_path(url))
-        if scheme in _QDRANT:
+        if extra == "qdrant":
             from agent.search.stores.qdrant import open_qdrant
 
             return open_qdrant(url, reporter)
-        if scheme in _POSTGRES:
+        if extra == "pgvector":
             from agent.search.stores.pgvector import PostgresStore
 
             return PostgresStore(url)
     except ModuleNotFoundError as error:
-        extra = {"lancedb": "lancedb", **dict.fromkeys(_QDRANT, "qdrant")}.get(scheme, "pgvector")
         raise ConfigurationError(
             f"a {extra} store needs a package that is not installed ({error.name}): "
             f"{install_command(extra)}"
@@ -96,10 +99,10 @@ def open_store(url: str, reporter: Reporter) -> VectorStore:
 
 def check_url(url: str) -> None:
     """Raise ConfigurationError for a URL that no engine can open. Opens nothing."""
-    scheme = _scheme(url)
-    if scheme in ("sqlite", "lancedb"):
+    extra = _EXTRAS.get(_scheme(url))
+    if extra in ("", "lancedb"):
         _path(url)
-    elif scheme in _QDRANT:
+    elif extra == "qdrant":
         try:
             _ = urlsplit(url).port if urlsplit(url).netloc != ":memory:" else None
         except ValueError:  # the original message would contain the address
@@ -107,7 +110,7 @@ def check_url(url: str) -> None:
                 f"store {shown_url(url)}: the host or the port is not valid; write a / @ : of the"
                 " password as %2F %40 %3A"
             ) from None
-    elif scheme not in _POSTGRES:
+    elif extra is None:
         raise ConfigurationError(
             f"store {shown_url(url)}: no engine of that name; use sqlite:///FILE,"
             " lancedb:///DIR, qdrant://HOST:6333 or postgresql://HOST/DATABASE"
