@@ -36,7 +36,7 @@ def parse_patch(text: str) -> tuple[PatchedFile, ...]:
     Raises ValueError for a hunk that belongs to no file or does not hold what its header says.
     """
     found = []
-    for file in read_diff(text.encode("utf-8", "surrogatepass"), lenient=True):
+    for file in read_diff(text.encode("utf-8", "surrogatepass")):
         runs = [run for hunk in file.hunks for run in _runs(hunk)]
         removed = tuple(number for run in runs for number in run.removed)
         inserted = tuple(Insertion(r.after, _indent(r.added)) for r in runs if r.is_insertion)

@@ -7,7 +7,7 @@ newline is accepted, because tools strip it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -58,50 +58,44 @@ class Patched:
 def apply_patch(data: bytes, tree: PatchTree) -> Patched:
     """Apply a whole patch. Raises PatchError, and then applies nothing; RepositoryError."""
     try:
-        files = read_diff(data)
+        files = read_diff(data, any_folder=True)
     except DiffError as error:
         raise PatchError(str(error)) from None
+    if not files:
+        raise PatchError("no valid patches in the input: not a unified diff")
     submodules = [file for file in files if SUBMODULE_MODE in (file.new_mode, file.old_mode)]
     left_out = tuple(f"{file.new or file.old}: a submodule" for file in submodules)
     rest = [file for file in files if file not in submodules]
     if not rest:
         return Patched((), left_out)
-    names = [name for file in rest for name in (file.old, file.new) if name is not None]
-    for name in names:
+    names = {name for file in rest for name in (file.old, file.new) if name is not None}
+    for name in sorted(names):
         _check_name(name)
     for file in rest:
         _check_mode(file)
-    paths = sorted({*names, *(parent for name in names for parent in _parents(name))})
-    before = {path: found for path in paths if (found := tree.get(path)) is not None}
-    folders = [path for path in paths if path not in before and tree.is_folder(path)]
     excluded = [f"--exclude={file.new or file.old}" for file in submodules]
-    after = _applied(data, before, folders, excluded, names)
-    named = set(names)
-    return Patched(_changes({p: f for p, f in before.items() if p in named}, after), left_out)
-
-
-def _applied(
-    data: bytes,
-    before: Mapping[str, TreeFile],
-    folders: Sequence[str],
-    excluded: Sequence[str],
-    names: Sequence[str],
-) -> Mapping[str, TreeFile]:
     with private_git() as (root, call):
         work = root / "files"
         work.mkdir()
-        for path, file in before.items():
-            _write(work / path, file.data, executable=file.mode == EXECUTABLE_MODE)
-        for path in folders:
-            _write(work / path / _PLACEHOLDER, b"", executable=False)
-        if not data.endswith(b"\n"):
-            data += b"\n"
-        output = call(
-            work, "apply", "--whitespace=nowarn", *excluded, "-", stdin=data,
-        )  # fmt: skip
+        before = _copy(tree, names, work)
+        whole = data if data.endswith(b"\n") else data + b"\n"
+        output = call(work, "apply", "--whitespace=nowarn", *excluded, "-", stdin=whole)
         if output.code != 0:
             raise PatchError(output.complaint.removeprefix("error: "))
-        return {path: copy for path in names if (copy := _read(work / path)) is not None}
+        changes = [_change(path, before.get(path), _read(work / path)) for path in sorted(names)]
+    return Patched(tuple(change for change in changes if change is not None), left_out)
+
+
+def _copy(tree: PatchTree, names: Collection[str], work: Path) -> Mapping[str, TreeFile]:
+    """Write the files of these names, and what is in the way of their folders. Return the files."""
+    files = {}
+    for path in sorted({*names, *(parent for name in names for parent in _parents(name))}):
+        if (file := tree.get(path)) is not None:
+            files[path] = file
+            _write(work / path, file.data, executable=file.mode == EXECUTABLE_MODE)
+        elif tree.is_folder(path):
+            _write(work / path / _PLACEHOLDER, b"", executable=False)
+    return files
 
 
 def _write(path: Path, data: bytes, *, executable: bool) -> None:
@@ -120,27 +114,15 @@ def _read(path: Path) -> TreeFile | None:
     return TreeFile(path.read_bytes(), EXECUTABLE_MODE if executable else _PLAIN_MODE)
 
 
-def _changes(
-    before: Mapping[str, TreeFile], after: Mapping[str, TreeFile]
-) -> tuple[FileChange, ...]:
-    changes = []
-    for path in sorted({*before, *after}):
-        old, new = before.get(path), after.get(path)
-        if old is not None and new is not None and (old.data, _bit(old)) == (new.data, _bit(new)):
-            continue
-        changes.append(
-            FileChange(
-                path,
-                old.data if old else None,
-                new.data if new else None,
-                executable=new is not None and _bit(new),
-            )
-        )
-    return tuple(changes)
-
-
-def _bit(file: TreeFile) -> bool:
-    return file.mode == EXECUTABLE_MODE
+def _change(path: str, old: TreeFile | None, new: TreeFile | None) -> FileChange | None:
+    states = [
+        None if file is None else (file.data, file.mode == EXECUTABLE_MODE) for file in (old, new)
+    ]
+    if states[0] == states[1]:
+        return None
+    executable = new is not None and new.mode == EXECUTABLE_MODE
+    before, after = (None if file is None else file.data for file in (old, new))
+    return FileChange(path, before, after, executable=executable)
 
 
 def _check_mode(file: FileDiff) -> None:

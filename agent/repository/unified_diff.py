@@ -1,45 +1,35 @@
-"""Parser for well-formed unified diffs, as git and `diff -u` print them.
+"""Reader for unified diffs, as git and `diff -u` print them and as data sets publish them.
 
-`read_diff` gives files, hunks and numbered lines. It works on bytes, since a diff may hold any
-encoding. By default it refuses what `git apply` refuses and names the line. With `lenient=True` it
-also reads the diffs of published data sets and other tools (see `read_diff`). Replies of models are
-read by `agent.patching.readers`, which forgive much more.
+It works on bytes, since a diff may hold any encoding, and gives the files with their numbered
+lines. It accepts whatever it can place; `git apply` decides what really applies. Replies of models
+are read by `agent.patching.readers`, which forgive more.
 
 Formats: git's `diff-format` documentation ("Generating patch text with -p") and POSIX `diff -u`.
-
-The libraries `unidiff` and `whatthepatch` were considered. Both work on decoded text, split lines
-at form feeds and U+2028 too, and do not decode quoted names, modes, copies and binary patches;
-`whatthepatch` also guesses where the counts of a hunk are wrong. A verdict needs git's strictness.
+`unidiff` and `whatthepatch` work on decoded text, split lines at form feeds and U+2028 too, and do
+not decode quoted names, modes and binary patches.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 RANGE = r"(\d{1,9})(?:,(\d{1,9}))?"
 """Pattern of one side of a hunk header: first line and number of lines (1 where not given)."""
 
-HUNK_HEADER = re.compile(rf"@@ -{RANGE} \+{RANGE} @@ ?(.*)".encode(), re.DOTALL)
-"""Groups: old start and count, new start and count, the text that names the place."""
-
+_HUNK_HEADER = re.compile(rf"@@ -{RANGE} \+{RANGE} @@ ?(.*)".encode(), re.DOTALL)
+_HEADER = re.compile(
+    rb"(old mode|new mode|deleted file mode|new file mode|(?:rename|copy) (?:from|to|old|new)"
+    rb"|index) (.*)",
+    re.DOTALL,
+)
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 _ESCAPED = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13}
-_NO_FILE = b"/dev/null"
-_NO_NEWLINE = b"\\"
-
-# Header lines between `diff --git` and the first hunk, by what they begin with.
-_HEADERS = (
-    b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ", b"rename from ",
-    b"rename to ", b"rename old ", b"rename new ", b"copy from ", b"copy to ", b"index ",
-    b"similarity index ", b"dissimilarity index ",
-)  # fmt: skip
 
 
 class DiffError(ValueError):
-    """The text is not a diff that `git apply` would read. One line, with the line of the text."""
+    """A hunk does not hold what its header says. One line that names the line of the diff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,287 +50,166 @@ class DiffLine:
 class DiffHunk:
     """One hunk. `old` and `new` are the first lines that its header names, 1-based.
 
-    A side without lines is named by the line before it (0 at the top of a file). `line` is the
-    header's line in the diff, `header` its text.
+    A side without lines is named by the line before it (0 at the top of a file). `place` is the
+    text after the ranges: the line that git names the hunk by.
     """
 
     old: int
     new: int
     lines: tuple[DiffLine, ...]
-    line: int
-    header: bytes
-
-    @property
-    def before(self) -> tuple[bytes, ...]:
-        """The lines of the old side."""
-        return tuple(line.text for line in self.lines if line.mark != "+")
-
-    @property
-    def after(self) -> tuple[bytes, ...]:
-        """The lines of the new side."""
-        return tuple(line.text for line in self.lines if line.mark != "-")
-
-    @property
-    def ends_with_context(self) -> bool:
-        """Whether the last line is unchanged."""
-        return bool(self.lines) and self.lines[-1].mark == " "
+    place: bytes
 
 
 @dataclass(slots=True)
 class FileDiff:
     """The changes of one file. `old` and `new` are paths, None where that side does not exist.
 
-    Modes are octal as git writes them, None where the diff does not give them. `kept`: the file is
-    a copy and its source stays. `opaque`: the diff only says that binary files differ. `binary`:
-    the lines of a binary patch, after its first one. `text`: lines that belong to no hunk, headers
-    and any text around the diff; without the `---` and `+++` lines.
+    Modes are octal as git writes them, None where the diff does not give them.
     """
 
-    line: int
     old: str | None = None
     new: str | None = None
     old_mode: str | None = None
     new_mode: str | None = None
-    creates: bool = False
-    deletes: bool = False
-    renames: bool = False
-    kept: bool = False
     hunks: list[DiffHunk] = field(default_factory=list)
-    binary: tuple[bytes, ...] | None = None
-    binary_line: int = 0  # 1-based line in the diff of the first of `binary`
-    opaque: bool = False
-    text: list[bytes] = field(default_factory=list)
 
 
-def read_diff(data: bytes, *, lenient: bool = False) -> tuple[FileDiff, ...]:
-    """Return the files of a diff in its order.
+def read_diff(data: bytes, *, any_folder: bool = False) -> tuple[FileDiff, ...]:
+    """Return the files of a diff in its order; () for a text without a diff. Raises DiffError.
 
-    Names lose their first folder, as with `patch -p1`. Raises DiffError, also where there is no
-    diff at all.
-
-    With `lenient` names lose `a/` and `b/` only; text may stand between two hunks of a file; a hunk
-    may change nothing; blank lines of context may be missing at the end of the text or hold a
-    carriage return; and a text without a diff gives one file without a path, or none if it is
-    empty. The counts of a hunk header must still be right.
+    Names lose `a/` and `b/`; with `any_folder` their first folder, as with `patch -p1`. Text
+    around files and hunks is skipped. Blank lines of context may lack their mark, or be missing at
+    the end of the text.
     """
-    reader = _Reader(data, lenient=lenient)
+    reader = _Reader(data, any_folder=any_folder)
     reader.read()
-    if not reader.files and not lenient:
-        raise DiffError("no valid patches in the input: not a unified diff")
     return tuple(reader.files)
 
 
 class _Reader:
-    """Goes through the lines of a diff. `_text` are lines that wait for the file they belong to."""
+    """Goes through the lines of a diff. `_open` is the file whose header is being read."""
 
-    def __init__(self, data: bytes, *, lenient: bool) -> None:
+    def __init__(self, data: bytes, *, any_folder: bool) -> None:
         self.files: list[FileDiff] = []
-        self._lenient = lenient
+        self._any_folder = any_folder
         self._lines = data.split(b"\n")
         if self._lines[-1] == b"":
             self._lines.pop()
         self._at = 0
-        self._text: list[bytes] = []
+        self._open: FileDiff | None = None
+        self._renames = False
 
     def read(self) -> None:
         while self._at < len(self._lines):
-            line = self._peek()
-            if line.startswith(b"diff --git "):
-                self._add(self._git_file())
-            elif self._at_names():
-                self._add(self._plain_file())
-            elif HUNK_HEADER.match(line):
-                if not (self._lenient and self.files):
+            line = self._lines[self._at]
+            if hunk := _HUNK_HEADER.match(line):
+                if not self.files:
                     raise DiffError(f"line {self._at + 1}: a hunk without a file header")
-                self.files[-1].hunks += self._hunks()
-            else:
-                self._skip()
-        if self._lenient and not self.files and self._text:
-            self.files.append(FileDiff(1))
-        if self.files:
-            self.files[-1].text += self._text
-
-    def _add(self, found: FileDiff) -> None:
-        found.text, self._text = self._text, []
-        self.files.append(found)
-
-    def _peek(self, ahead: int = 0) -> bytes:
-        place = self._at + ahead
-        return self._lines[place] if place < len(self._lines) else b""
-
-    def _skip(self) -> None:
-        """Pass over a line that belongs to no hunk."""
-        self._text.append(self._peek())
-        self._at += 1
-
-    def _at_names(self) -> bool:
-        return self._peek().startswith(b"--- ") and self._peek(1).startswith(b"+++ ")
-
-    # ------------------------------------------------------------------------------- file headers
-
-    def _git_file(self) -> FileDiff:
-        found = FileDiff(self._at + 1)
-        default = _header_name(self._peek()[len(b"diff --git ") :])
-        self._skip()
-        while self._at < len(self._lines):
-            line = self._peek()
-            if self._at_names():
-                if self._is_other_file(found):
-                    break
-                self._names(found)
+                self._open = None
+                self.files[-1].hunks.append(self._hunk(hunk))
                 continue
-            if HUNK_HEADER.match(line):
-                found.hunks = list(self._hunks())
-                break
-            if line.startswith(b"GIT binary patch"):
-                self._binary(found)
-                break
-            if line.startswith(_HEADERS):
-                self._header(line, found)
-            elif line.startswith(b"Binary files ") and line.rstrip().endswith(b" differ"):
-                found.opaque = True
-            else:
-                break
-            self._skip()
-        return self._named(found, default)
-
-    def _is_other_file(self, found: FileDiff) -> bool:
-        """Whether the names here are not those of a renaming, so that they begin another file."""
-        return (
-            self._lenient and found.renames and self._stripped(_name(self._peek()[4:])) != found.old
-        )
-
-    def _binary(self, found: FileDiff) -> None:
-        """Take the lines up to the next file. Base85 has no space, so none of them begins one."""
-        self._skip()
-        start = self._at
-        while self._at < len(self._lines) and not self._peek().startswith(b"diff --git "):
+            if line.startswith(b"diff --git "):
+                self._begin(_header_name(line[len(b"diff --git ") :]))
+            elif line.startswith(b"--- ") and self._next().startswith(b"+++ "):
+                self._names(line[4:], self._next()[4:])
+            elif line.startswith(b"GIT binary patch"):
+                self._skip_binary()
+            elif self._open is not None and (header := _HEADER.match(line)):
+                self._header(header[1], header[2], self._open)
             self._at += 1
-        found.binary, found.binary_line = tuple(self._lines[start : self._at]), start + 1
 
-    def _header(self, line: bytes, found: FileDiff) -> None:
-        kind, value = next((h.decode(), line[len(h) :]) for h in _HEADERS if line.startswith(h))
-        text = value.strip().decode("ascii", "replace")
-        match kind.strip():
-            case "old mode":
-                found.old_mode = text
-            case "new mode":
-                found.new_mode = text
-            case "new file mode":
-                found.creates, found.new_mode = True, text
-            case "deleted file mode":
-                found.deletes, found.old_mode = True, text
-            case "rename from" | "rename old" | "copy from":
-                found.old, found.renames = _name(value), True
-                found.kept = found.kept or kind.startswith("copy")
-            case "rename to" | "rename new" | "copy to":
-                found.new, found.renames = _name(value), True
-            case "index" if text[-7:-6] == " " and found.old_mode is None:
-                found.old_mode = text[-6:]
+    def _begin(self, name: str | None) -> FileDiff:
+        self._open = FileDiff(name, name)
+        self._renames = False
+        self.files.append(self._open)
+        return self._open
 
-    def _names(self, found: FileDiff) -> None:
-        """Take the `---` and `+++` lines."""
-        if not found.renames:
-            old, new = _name(self._peek()[4:]), _name(self._peek(1)[4:])
-            found.old, found.new = self._stripped(old), self._stripped(new)
-            found.creates = found.creates or old is None
-            found.deletes = found.deletes or new is None
-        self._at += 2
+    def _next(self) -> bytes:
+        return self._lines[self._at + 1] if self._at + 1 < len(self._lines) else b""
+
+    def _names(self, old: bytes, new: bytes) -> None:
+        """Take the `---` and `+++` lines: of the open file, or of one that begins with them."""
+        before, after = self._stripped(_name(old)), self._stripped(_name(new))
+        file = self._open
+        if file is None or (self._renames and before != file.old):
+            file = self._begin(None)
+        if not self._renames:
+            file.old, file.new = before, after
+        self._open = None
+        self._at += 1
 
     def _stripped(self, name: str | None) -> str | None:
         if name is None:
             return None
-        if self._lenient:
-            return name[2:] if name.startswith(("a/", "b/")) else name
-        return _without_folder(name)
+        if self._any_folder:
+            return _without_folder(name)
+        return name[2:] if name.startswith(("a/", "b/")) else name
 
-    def _plain_file(self) -> FileDiff:
-        found = FileDiff(self._at + 1)
-        self._names(found)
-        found.hunks = list(self._hunks())
-        if not found.hunks and not self._lenient:
-            raise DiffError(f"line {self._at}: only a file header, no hunk follows")
-        return self._named(found, None)
+    def _skip_binary(self) -> None:
+        """Go to the last line before the next file. Base85 has no space, so no line begins one."""
+        while self._at < len(self._lines) and not self._next().startswith(b"diff --git "):
+            self._at += 1
 
-    def _named(self, found: FileDiff, default: str | None) -> FileDiff:
-        """Add the names that only the `diff --git` line has. Raises DiffError if there is none."""
-        if found.old is None and not found.creates:
-            found.old = default
-        if found.new is None and not found.deletes:
-            found.new = default
-        if found.creates:
-            found.old = None
-        if found.deletes:
-            found.new = None
-        if found.old is None and found.new is None and not self._lenient:
-            raise DiffError(f"line {found.line}: the header names no file")
-        if not (self._lenient or found.renames or found.creates or found.deletes):
-            found.old = found.new  # as git: the new side's name counts
-        return found
-
-    # -------------------------------------------------------------------------------------- hunks
-
-    def _hunks(self) -> Iterator[DiffHunk]:
-        while match := HUNK_HEADER.match(self._peek()):
-            yield self._hunk(match)
+    def _header(self, kind: bytes, value: bytes, file: FileDiff) -> None:
+        text = value.strip().decode("ascii", "replace")
+        match kind.split():
+            case [b"old", _]:
+                file.old_mode = text
+            case [b"new", b"mode"]:
+                file.new_mode = text
+            case [b"new", b"file", _]:
+                file.old, file.new_mode = None, text
+            case [b"deleted", *_]:
+                file.new, file.old_mode = None, text
+            case [_, b"from" | b"old"]:
+                file.old, self._renames = _name(value), True
+            case [_, b"to" | b"new"]:
+                file.new, self._renames = _name(value), True
+            case _ if text[-7:-6] == " " and file.old_mode is None:
+                file.old_mode = text[-6:]
 
     def _hunk(self, header: re.Match[bytes]) -> DiffHunk:
-        start = self._at + 1
-        left = [_count(header[2]), _count(header[4])]  # lines still to come of either side
+        """Read the lines that the header announces. Raises DiffError if there are others."""
+        old_left, new_left = (1 if header[n] is None else int(header[n]) for n in (2, 4))
         # `-12,0` names the line before an insertion, `-12,3` the first line of three.
-        numbers = [int(header[1]) + (not left[0]), int(header[3]) + (not left[1])]
+        old, new = int(header[1]) + (not old_left), int(header[3]) + (not new_left)
         lines: list[DiffLine] = []
         self._at += 1
-        while any(left):
-            if self._at >= len(self._lines) and self._lenient and left[0] == left[1]:
-                break
-            mark, text = self._hunk_line(left)
-            if mark == _NO_NEWLINE:
+        while old_left or new_left:
+            if self._at >= len(self._lines):
+                if old_left == new_left:
+                    break
+                raise DiffError(f"corrupt patch at line {self._at}: the hunk is cut off")
+            line = self._lines[self._at]
+            self._at += 1
+            mark, text = line[:1], line[1:] + b"\n"
+            if mark in (b"", b"\r"):
+                mark, text = b" ", line + b"\n"  # editors strip the blank of an empty line
+            if mark == b" " and old_left and new_left:
+                lines.append(DiffLine(" ", text, old, new))
+            elif mark == b"-" and old_left:
+                lines.append(DiffLine("-", text, old, None))
+            elif mark == b"+" and new_left:
+                lines.append(DiffLine("+", text, None, new))
+            elif mark == b"\\":
                 _end_without_newline(lines)
                 continue
-            lines.append(_numbered(mark, text, numbers))
-            for side, other in ((0, b"+"), (1, b"-")):
-                numbers[side] += mark != other
-                left[side] -= mark != other
-        if self._peek()[:1] == _NO_NEWLINE:
+            else:
+                what = "not what the hunk's header says"
+                raise DiffError(f"corrupt patch at line {self._at}: {what}")
+            old, old_left = old + (mark != b"+"), old_left - (mark != b"+")
+            new, new_left = new + (mark != b"-"), new_left - (mark != b"-")
+        if self._at < len(self._lines) and self._lines[self._at].startswith(b"\\"):
             _end_without_newline(lines)
             self._at += 1
-        if not self._lenient and all(line.mark == " " for line in lines):
-            raise DiffError(f"corrupt patch at line {start}: a hunk that changes nothing")
-        return DiffHunk(int(header[1]), int(header[3]), tuple(lines), start, header.string)
-
-    def _hunk_line(self, left: list[int]) -> tuple[bytes, bytes]:
-        """Take one line: its mark and what follows it. Raises DiffError if the counts forbid it."""
-        if self._at >= len(self._lines):
-            raise DiffError(f"corrupt patch at line {self._at}: the hunk is cut off")
-        line = self._peek()
-        self._at += 1
-        if line == b"" or (self._lenient and line == b"\r"):
-            line = b" " + line  # editors strip the blank of an empty line of context
-        mark = line[:1]
-        allowed = {b" ": min(left), b"-": left[0], b"+": left[1], _NO_NEWLINE: 1}
-        if not allowed.get(mark):
-            raise DiffError(f"corrupt patch at line {self._at}: not what the hunk's header says")
-        return mark, line[1:] + b"\n"
-
-
-def _numbered(mark: bytes, text: bytes, numbers: list[int]) -> DiffLine:
-    old, new = numbers
-    if mark == b"-":
-        return DiffLine("-", text, old, None)
-    return DiffLine("+", text, None, new) if mark == b"+" else DiffLine(" ", text, old, new)
+        return DiffHunk(int(header[1]), int(header[3]), tuple(lines), header[5])
 
 
 def _end_without_newline(lines: list[DiffLine]) -> None:
     """Take the line feed off the last line: its file ends without one."""
     if lines:
         last = lines[-1]
-        text = last.text.removesuffix(b"\n")
-        lines[-1] = DiffLine(last.mark, text, last.old, last.new)
-
-
-def _count(text: bytes | None) -> int:
-    return 1 if text is None else int(text)
+        lines[-1] = DiffLine(last.mark, last.text.removesuffix(b"\n"), last.old, last.new)
 
 
 # ------------------------------------------------------------------------------------------- names
@@ -352,11 +221,9 @@ def _header_name(text: bytes) -> str | None:
         first, rest = _unquoted(text)
         return _without_folder(_decoded(first)) if rest.strip() else None
     middle = len(text) // 2
-    old, new = text[:middle], text[middle + 1 :]
-    if len(text) % 2 and text[middle : middle + 1] == b" ":
-        names = _without_folder(_decoded(old)), _without_folder(_decoded(new))
-        return names[0] if names[0] == names[1] else None
-    return None
+    names = {_without_folder(_decoded(side)) for side in (text[:middle], text[middle + 1 :])}
+    is_same = len(names) == 1 and text[middle : middle + 1] == b" "
+    return names.pop() if is_same else None
 
 
 def _name(text: bytes) -> str | None:
@@ -364,10 +231,9 @@ def _name(text: bytes) -> str | None:
     if text.startswith(b'"'):
         raw, _ = _unquoted(text)
     else:
-        raw = text.split(b"\t", 1)[0].rstrip(b"\r\n")
-        if b"\t" not in text:
-            raw = raw.rstrip()
-    return None if raw == _NO_FILE else _decoded(raw)
+        raw, date, _ = text.partition(b"\t")
+        raw = raw.rstrip(b"\r\n") if date else raw.rstrip()
+    return None if raw == b"/dev/null" else _decoded(raw)
 
 
 def _decoded(raw: bytes) -> str:

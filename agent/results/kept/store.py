@@ -174,7 +174,7 @@ class KeptRun:
             return bool(paths)
         named = {piece.path for piece in receipt.pieces}
         with suppress(DiffError):
-            for file in read_diff(self.diff or b"", lenient=True):
+            for file in read_diff(self.diff or b""):
                 named |= {file.old or "", file.new or ""}
         return not named.isdisjoint(paths)
 

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from agent.repository import checked_path, decode, is_generated_path, is_vendored_path
-from agent.repository.unified_diff import HUNK_HEADER, DiffHunk, read_diff
+from agent.repository.unified_diff import DiffHunk, read_diff
 from agent.retrieval.history.commits import (
     DEFINITION,
     DIFF_CONFIGURATION,
@@ -204,7 +204,7 @@ def parse_patch(diff: bytes, patterns: Sequence[str]) -> Mapping[str, list[Added
     hunks: dict[str, list[AddedHunk]] = {}
     for commit, patch in zip(parts[::2], parts[1::2], strict=True):
         own = hunks.setdefault(commit.decode("ascii"), [])
-        for file in read_diff(patch, lenient=True):
+        for file in read_diff(patch):
             path = checked_path(os.fsencode(file.new or ""))
             if path and path.isprintable() and is_chosen(path, patterns):
                 own += filter(None, (_added(path, hunk) for hunk in file.hunks))
@@ -220,15 +220,14 @@ def _added(path: str, hunk: DiffHunk) -> AddedHunk | None:
     if not text.strip():
         return None
     context, names = _place(hunk)
-    end = hunk.new + max(len(hunk.after), 1) - 1
+    end = hunk.new + max(sum(line.mark != "-" for line in hunk.lines), 1) - 1
     text = text[:MAX_CHARS].rstrip()
     return AddedHunk(path, hunk.new, end, context, names, text, len(added))
 
 
 def _place(hunk: DiffHunk) -> tuple[str, tuple[str, ...]]:
     """Return the line that names the hunk, and the functions that it is in or defines."""
-    header = HUNK_HEADER.match(hunk.header)
-    line = header[5] if header else b""
+    line = hunk.place
     first = next((n for n, one in enumerate(hunk.lines) if one.text.strip()), 0)
     head = b"".join(one.mark.encode() + one.text for one in hunk.lines[: first + 1])
     definitions = [one for one in hunk.lines if _DEFINES.match(one.text)][:_MAX_NAMES]
