@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.repository.snapshot import take_snapshot
-from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from agent.types import ReproductionTest, ValidationReport, Verdict
 from tests.attack.verdict_cases import BUG, FILES, FIX, VERDICT_CASES, VerdictCase
 from tests.support.pythons import python_with
-from tests.support.validation import edit, patch_of
+from tests.support.validation import edit, patch_of, validated
 
 _ISSUE = ReproductionTest(
     "tests/test_issue.py",
@@ -35,16 +31,8 @@ def python_with_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _validated(
     root: Path, python: Path, patch: dict[str, str | None], test: ReproductionTest = _ISSUE
 ) -> ValidationReport:
-    snapshot = take_snapshot(root)
     changes = [edit(path, FILES.get(path), text) for path, text in patch.items()]
-    options = ValidationOptions(python=python, timeout=60.0)
-
-    async def run() -> ValidationReport:
-        problem = Problem("add() subtracts", "")
-        async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
-            return await validator.validate(patch_of(*changes), test)
-
-    return asyncio.run(run())
+    return validated(root, patch_of(*changes), test, python=python)
 
 
 @pytest.mark.usefixtures("bwrap_works")

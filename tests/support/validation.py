@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from agent.types import AppliedPatch, FileChange, Outcome, TestRun
+from agent.repository.snapshot import take_snapshot
+from agent.types import (
+    AppliedPatch,
+    FileChange,
+    Outcome,
+    OutdatedTest,
+    Problem,
+    ReproductionTest,
+    TestRun,
+    ValidationReport,
+)
 from agent.verify import reports
 from agent.verify.runners.base import INSIDE
-from sandbox.types import Command, Ended, Probe, RunResult
+from agent.verify.validator import SandboxValidator, ValidationOptions
+from sandbox.bwrap import BwrapSandbox
+from sandbox.types import Command, Ended, Probe, RunResult, Sandbox
 from sandbox.workspace import Workspace
 
 
@@ -47,6 +61,27 @@ def run_of(
         output_tail=output,
         failures=dict(failures or {}),
     )
+
+
+def validated(
+    root: Path,
+    patch: AppliedPatch,
+    test: ReproductionTest | None = None,
+    *,
+    problem: str = "add() subtracts",
+    outdated: Sequence[OutdatedTest] = (),
+    sandbox: Sandbox | None = None,
+    **options: Any,
+) -> ValidationReport:
+    """Validate a patch of a repository, under bubblewrap unless a `sandbox` is given."""
+    given = ValidationOptions(**{"timeout": 60.0, **options})
+    snapshot, backend = take_snapshot(root), sandbox or BwrapSandbox()
+
+    async def run() -> ValidationReport:
+        async with SandboxValidator(snapshot, Problem(problem, ""), backend, given) as validator:
+            return await validator.validate(patch, test, (), outdated)
+
+    return asyncio.run(run())
 
 
 class ScriptedSandbox:

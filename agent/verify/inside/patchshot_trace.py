@@ -38,8 +38,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 MOST = 100
 
 _IN_A_FUNCTION = 0x1  # CO_OPTIMIZED, which modules and class bodies lack (inspect.CO_OPTIMIZED)
-_TEST_FOLDERS = ("tests", "testdata")
-_TOP_TEST_FOLDERS = ("test", "testing")
+_TEST_FOLDERS = {"tests", "testdata"}
 
 # What reads source files to show them, which is no test of their text.
 _SHOW_SOURCE = ("traceback", "warnings", "logging", "_pytest", "pluggy", "unittest", "pdb")
@@ -52,37 +51,33 @@ class Account:
     """
 
     def __init__(self) -> None:
-        self.lines: set[str] = set()
-        self.names: set[str] = set()
-        self.read: set[str] = set()
-        self.opened: set[str] = set()
+        self.values: dict[str, set[str]] = {
+            kind: set() for kind in ("lines", "names", "read", "opened")
+        }
 
     def as_line(self) -> dict[str, list[str]]:
         """Return the fields of a report line."""
-        return {name: sorted(value)[:MOST] for name, value in vars(self).items()}
+        return {kind: sorted(values)[:MOST] for kind, values in self.values.items()}
 
 
 class ExecutionTrace:
-    """Follows the process from `start` on. `child`: where to append lines at once, or None."""
+    """Follows the process from `start` on. `child`: where to append lines at once, or ""."""
 
     def __init__(self, order_file: str, child: str = "") -> None:
         with open(order_file, "rb") as file:
-            self._order = json.loads(file.read().decode("utf-8"))
-        self._root = self._order["root"]
-        self._lines = {path: frozenset(found) for path, found in self._order["lines"].items()}
-        self._names = frozenset(self._order["names"])
-        self._files = frozenset(self._order["files"])
-        self._tests = frozenset(self._order["tests"])
+            order = json.loads(file.read().decode("utf-8"))
+        self._root, self._seed, self.reverse = order["root"], order["seed"], order["reverse"]
+        self._lines = {path: frozenset(lines) for path, lines in order["lines"].items()}
+        self._names, self._files = frozenset(order["names"]), frozenset(order["files"])
+        self._tests = frozenset(order["tests"])
         self._test_files = {test.partition("::")[0] for test in self._tests}
-        self._children = order_file + ".children"
+        self._children, self._seen_of_children = order_file + ".children", 0
         self._child = child
-        self._seen_of_children = 0
         # By the address of code objects, which are kept: hashing one takes long.
         self._known: dict[int, tuple[str, frozenset[str], Any]] = {}
         self._account = Account()
         self._audit = True
         self._imported = False
-        self.reverse = bool(self._order["reverse"])
         self._monitoring: Any = getattr(sys, "monitoring", None)
         self._tool = -1
         self._function = ""  # the name of the function of the test that runs
@@ -92,7 +87,7 @@ class ExecutionTrace:
     def start(self) -> None:
         """Begin with what happens outside of tests."""
         if not self._child:
-            random.seed(self._order["seed"])
+            random.seed(self._seed)
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(self._on_audit)
         if self._monitoring is not None or not hasattr(sys, "addaudithook"):
@@ -100,18 +95,26 @@ class ExecutionTrace:
 
     def begin(self, test: str, function: str = "") -> Account:
         """Go on with a test. Returns the account of what came before it."""
-        finished = self._finished()
+        finished = self.end()
         self._function, self._returned = function if test in self._tests else "", False
         if test in self._tests:
             self._switch_on()
-        else:
-            self._switch_off()
         return finished
 
     def end(self) -> Account:
-        """End a test. Returns its account."""
-        finished = self._finished()
+        """End a test. Returns its account, with what child processes have written since."""
+        finished, self._account = self._account, Account()
         self._switch_off()
+        try:
+            with open(self._children, encoding="utf-8", errors="replace") as file:
+                file.seek(self._seen_of_children)
+                text = file.read()
+                self._seen_of_children = file.tell()
+        except OSError:
+            return finished
+        for kind, tab, value in (line.partition("\t") for line in text.split("\n")):
+            if tab and kind in finished.values:
+                finished.values[kind].add(value)
         return finished
 
     def cut_short(self) -> bool:
@@ -121,25 +124,6 @@ class ExecutionTrace:
     def decides(self, test: str) -> bool:
         """Whether a test is one of those that decide."""
         return test in self._tests
-
-    def _finished(self) -> Account:
-        finished, self._account = self._account, Account()
-        for kind, value in self._of_children():
-            if kind in vars(finished):
-                getattr(finished, kind).add(value)
-        return finished
-
-    def _of_children(self) -> list[list[str]]:
-        """Return what child processes have written since: the kind and the value of each line."""
-        try:
-            with open(self._children, encoding="utf-8", errors="replace") as file:
-                file.seek(self._seen_of_children)
-                text = file.read()
-                self._seen_of_children = file.tell()
-        except OSError:
-            return []
-        pairs = (line.split("\t") for line in text.split("\n"))
-        return [pair for pair in pairs if len(pair) == 2]
 
     # ------------------------------------------------------------------------------- what happens
 
@@ -171,14 +155,18 @@ class ExecutionTrace:
         elif self._tool >= 0:
             self._monitoring.set_events(self._tool, 0)
 
-    def _on_call(self, frame: Any, event: str, arg: Any) -> Any:
-        code = frame.f_code
-        found = self._known.get(id(code)) or self._learn(code)
-        for name in found[1]:
+    def _started(self, code: Any) -> str:
+        """Note the names that code uses; return its path if it is of a changed file."""
+        path, names, _ = self._known.get(id(code)) or self._learn(code)
+        for name in names:
             self._note("names", name)
-        if self._is_function(code):
+        return path
+
+    def _on_call(self, frame: Any, event: str, arg: Any) -> Any:
+        path = self._started(frame.f_code)
+        if self._is_function(frame.f_code):
             return self._on_test
-        return self._on_frame if found[0] else None
+        return self._on_frame if path else None
 
     def _is_function(self, code: Any) -> bool:
         """Whether code is that of the running test, and not of a function that has its name."""
@@ -199,13 +187,10 @@ class ExecutionTrace:
         return self._on_frame
 
     def _on_start(self, code: Any, offset: int) -> Any:
-        found = self._known.get(id(code)) or self._learn(code)
-        for name in found[1]:
-            self._note("names", name)
-        events = self._monitoring.events
+        path, events = self._started(code), self._monitoring.events
         if self._is_function(code):
             self._monitoring.set_local_events(self._tool, code, events.PY_RETURN)
-        elif found[0]:
+        elif path:
             self._monitoring.set_local_events(self._tool, code, events.LINE)
         return self._monitoring.DISABLE
 
@@ -219,10 +204,10 @@ class ExecutionTrace:
             self._note("lines", path + ":" + str(line))
 
     def _note(self, kind: str, value: str) -> None:
-        known = getattr(self._account, kind)
-        if value in known:
+        values = self._account.values[kind]
+        if value in values:
             return
-        known.add(value)
+        values.add(value)
         if self._child:
             with open(self._child, "a", encoding="utf-8") as file:
                 file.write(kind + "\t" + value + "\n")
@@ -241,7 +226,15 @@ class ExecutionTrace:
         return found
 
     def _is_test(self, path: str) -> bool:
-        return path in self._test_files or is_of_tests(path)
+        """Whether a path belongs to the tests, by its name or its folder."""
+        *folders, name = path.split("/")
+        return (
+            path in self._test_files
+            or not _TEST_FOLDERS.isdisjoint(folders)
+            or folders[:1] in (["test"], ["testing"])
+            or name.startswith(("test_", "conftest."))
+            or name.endswith("_test.py")
+        )
 
     def _path(self, file: str) -> str:
         """Return the path relative to the tree, or "" where the file is outside of it."""
@@ -295,15 +288,6 @@ class ExecutionTrace:
             library = library or "-packages" in code.co_filename
             frame = frame.f_back
         return ""
-
-
-def is_of_tests(path: str) -> bool:
-    """Whether a path belongs to the tests, by its name or its folder."""
-    folders = path.split("/")
-    name = folders.pop()
-    in_tests = any(folder in _TEST_FOLDERS for folder in folders)
-    in_tests = in_tests or bool(folders and folders[0] in _TOP_TEST_FOLDERS)
-    return in_tests or name.startswith(("test_", "conftest.")) or name.endswith("_test.py")
 
 
 def _moved(order_file: str) -> str:

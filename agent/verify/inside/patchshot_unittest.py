@@ -41,7 +41,7 @@ FAILED_IMPORT = "unittest.loader._FailedTest."
 
 
 class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
-    """Writes the lines of a run."""
+    """Writes the outcomes that reach unittest's own result class."""
 
     @classmethod
     def from_environment(cls) -> UnittestRecorder:
@@ -51,61 +51,16 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
         return cls(path, patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", "")))
 
     def begin(self, runner: str) -> None:
+        """Wrap the methods that every result class inherits, and calls; then watch the runner."""
+        self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
+        self.failed = 0
+        for name in vars(UnittestRecorder):
+            if name.startswith("on_"):
+                self._wrap(name[len("on_") :], getattr(self, name))
         self.write(event="begin", runner=runner)
         self._watch = patchshot_watch.RunnerWatch("patchshot_unittest")
         self._trace = patchshot_trace.from_environment()
         self._oddities: set[str] = set()
-
-    def start(self, test: str) -> None:
-        """Write that a test begins; what came before it is an account of its own."""
-        if self._trace is not None:
-            self._write_account("", self._trace.begin(test, test.rpartition("::")[2]))
-        self.write(event="start", id=test, at=self.seconds())
-
-    def stop(self, test: str) -> None:
-        """Write what the test executed, if that is asked for."""
-        if self._trace is not None:
-            self._write_account(test, self._trace.end())
-
-    def _write_account(self, test: str, account: Any) -> None:
-        if not test or self._trace.decides(test):
-            self.write(event="trace", id=test, **account.as_line())
-
-    def result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
-        if outcome == "passed" and self._trace is not None and self._trace.cut_short():
-            self._oddities.add("the end of " + test + ", whose function did not come to it")
-        self.write(
-            event="result",
-            id=test,
-            phase=phase,
-            outcome=outcome,
-            xfail=False,
-            text=text[-patchshot_watch.TEXT_LIMIT :],
-        )
-
-    def finish(self, status: int, failed: int) -> None:
-        """Write the last line; without it the run ended before its tests did."""
-        self.stop("")
-        rewritten = self._trace.rewritten if self._trace is not None else ()
-        traces = sorted({*self._watch.changed(), *self._oddities, *rewritten})
-        traces = traces[: patchshot_watch.TRACES_LIMIT]
-        self.write(event="finish", status=status, failed=failed, traces=traces)
-
-
-class ResultListener:
-    """Records the outcomes that reach unittest's own result class."""
-
-    def __init__(self, recorder: UnittestRecorder) -> None:
-        self._recorder = recorder
-        self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
-        self.failed = 0
-
-    def listen(self) -> None:
-        """Wrap the methods that every result class inherits, and calls."""
-        for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip"):
-            self._wrap(name, getattr(self, "on_" + name))
-        for name in ("addExpectedFailure", "addUnexpectedSuccess", "addSubTest"):
-            self._wrap(name, getattr(self, "on_" + name))
 
     def _wrap(self, name: str, listener: Callable[..., None]) -> None:
         original = getattr(unittest.TestResult, name)
@@ -117,40 +72,63 @@ class ResultListener:
 
         setattr(unittest.TestResult, name, method)
 
+    def finish(self, status: int) -> None:
+        """Write the last line; without it the run ended before its tests did."""
+        rewritten: Any = ()
+        if self._trace is not None:
+            self._write_account("", self._trace.end())
+            rewritten = self._trace.rewritten
+        traces = sorted({*self._watch.changed(), *self._oddities, *rewritten})
+        traces = traces[: patchshot_watch.TRACES_LIMIT]
+        self.write(event="finish", status=status, failed=self.failed, traces=traces)
+
+    def _write_account(self, test: str, account: Any) -> None:
+        if not test or self._trace.decides(test):
+            self.write(event="trace", id=test, **account.as_line())
+
+    def _result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
+        if outcome == "passed" and self._trace is not None and self._trace.cut_short():
+            self._oddities.add("the end of " + test + ", whose function did not come to it")
+        self.failed += outcome == "failed"
+        text = text[-patchshot_watch.TEXT_LIMIT :]
+        self.write(event="result", id=test, phase=phase, outcome=outcome, xfail=False, text=text)
+
     def on_startTest(self, test: Any) -> None:
-        self._recorder.start(self.identify(test))
+        name = self.identify(test)
+        if self._trace is not None:
+            self._write_account("", self._trace.begin(name, name.rpartition("::")[2]))
+        self.write(event="start", id=name, at=self.seconds())
 
     def on_stopTest(self, test: Any) -> None:
-        self._recorder.stop(self.identify(test))
+        if self._trace is not None:
+            self._write_account(self.identify(test), self._trace.end())
 
     def on_addSuccess(self, test: Any) -> None:
-        self._recorder.result(self.identify(test), "call", "passed")
+        self._result(self.identify(test), "call", "passed")
 
     def on_addFailure(self, test: Any, err: Any) -> None:
-        self._fail(test, "call", err)
+        self._result(self.identify(test), "call", "failed", _text(err))
 
     def on_addError(self, test: Any, err: Any) -> None:
         real = isinstance(test, unittest.TestCase) and not _failed_import(test)
-        self._fail(test, "call" if real else "collect", err)
+        self._result(self.identify(test), "call" if real else "collect", "failed", _text(err))
 
     def on_addSkip(self, test: Any, reason: str) -> None:
-        self._recorder.result(self.identify(test), "call", "skipped", str(reason))
+        self._result(self.identify(test), "call", "skipped", str(reason))
 
     def on_addExpectedFailure(self, test: Any, err: Any) -> None:
-        self._recorder.result(self.identify(test), "call", "skipped", "expected failure")
+        self._result(self.identify(test), "call", "skipped", "expected failure")
 
     def on_addUnexpectedSuccess(self, test: Any) -> None:
-        self.failed += 1
-        self._recorder.result(self.identify(test), "call", "failed", "unexpected success")
+        self._result(self.identify(test), "call", "failed", "unexpected success")
 
     def on_addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:
-            self._fail(test, "call", err, str(subtest) + "\n")
+            self._result(self.identify(test), "call", "failed", str(subtest) + "\n" + _text(err))
 
-    def _fail(self, test: Any, phase: str, err: Any, before: str = "") -> None:
-        self.failed += 1
-        text = before + "".join(traceback.format_exception(*err))
-        self._recorder.result(self.identify(test), phase, "failed", text)
+    def not_imported(self, path: str, outcome: str, text: str) -> None:
+        """Report a file that cannot be imported or skips itself."""
+        self._result(self._below(path), "collect", outcome, text)
 
     def identify(self, test: Any) -> str:
         """`path::Class::method`; `path::Class` or the path alone for what cannot be set up."""
@@ -176,15 +154,6 @@ class ResultListener:
                 return "::".join((self._file(module), *parts[length:]))
         return self._file(dotted)
 
-    def import_failed(self, path: str) -> None:
-        """Report a file that cannot be imported."""
-        self.failed += 1
-        self._recorder.result(self._below(path), "collect", "failed", traceback.format_exc())
-
-    def import_skipped(self, path: str, reason: str) -> None:
-        """Report a file that skips itself."""
-        self._recorder.result(self._below(path), "collect", "skipped", reason)
-
     def _below(self, path: str) -> str:
         return os.path.relpath(os.path.realpath(path), self._root)
 
@@ -199,29 +168,29 @@ class ResultListener:
     def _failed_file(self, name: str, test: Any) -> str:
         """The file of a module that cannot be imported: unittest may know its last name only."""
         named = re.compile(r'File "([^"\n]*[/\\]' + re.escape(name.rpartition(".")[2]) + r'\.py)"')
-        found = named.findall(str(getattr(test, "_exception", "")))
-        return (
-            os.path.relpath(os.path.realpath(found[-1]), self._root) if found else self._file(name)
-        )
+        files = named.findall(str(getattr(test, "_exception", "")))
+        return self._below(files[-1]) if files else self._file(name)
 
 
 def _failed_import(test: Any) -> bool:
     return str(test.id()).startswith(FAILED_IMPORT)
 
 
+def _text(err: Any) -> str:
+    return "".join(traceback.format_exception(*err))
+
+
 def main(argv: list[str]) -> int:
     """Run files or a program. Its exit code, or 0, 1, or 5 when no test of the files was run."""
     recorder = UnittestRecorder.from_environment()
-    listener = ResultListener(recorder)
-    listener.listen()
     hooked = argv[0] == "--hook"
     recorder.begin("unittest (hooked)" if hooked else "unittest")
-    status = run_program(argv[1:]) if hooked else run_files(argv, listener)
-    recorder.finish(status, listener.failed)
+    status = run_program(argv[1:]) if hooked else run_files(argv, recorder)
+    recorder.finish(status)
     return status
 
 
-def run_files(paths: list[str], listener: ResultListener) -> int:
+def run_files(paths: list[str], recorder: UnittestRecorder) -> int:
     """Run the tests of each file."""
     # The folder of this script came first on the path; the target's own modules come first now.
     sys.path[0] = os.getcwd()
@@ -230,16 +199,16 @@ def run_files(paths: list[str], listener: ResultListener) -> int:
         try:
             module = load(path)
         except unittest.SkipTest as skip:
-            listener.import_skipped(path, str(skip))
+            recorder.not_imported(path, "skipped", str(skip))
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001  (whatever a test module raises, SystemExit too)
-            listener.import_failed(path)
+            recorder.not_imported(path, "failed", traceback.format_exc())
         else:
             result = unittest.TestResult()
             suite(module).run(result)
             ran += result.testsRun
-    if listener.failed:
+    if recorder.failed:
         return 1
     return 0 if ran else 5
 

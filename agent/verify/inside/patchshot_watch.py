@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import sys
 import time
 import types
@@ -40,22 +41,10 @@ OWN = "patchshot_"
 TRACES_LIMIT = 200
 
 # Hooks by which a plugin can choose tests, run them in its own way, or rewrite their results.
-STEERING = (
-    "pytest_collect_file",
-    "pytest_collection_modifyitems",
-    "pytest_ignore_collect",
-    "pytest_itemcollected",
-    "pytest_make_collect_report",
-    "pytest_pycollect_makeitem",
-    "pytest_pyfunc_call",
-    "pytest_report_teststatus",
-    "pytest_runtest_call",
-    "pytest_runtest_logreport",
-    "pytest_runtest_makereport",
-    "pytest_runtest_protocol",
-    "pytest_runtest_setup",
-    "pytest_runtestloop",
-    "pytest_sessionfinish",
+STEERING = re.compile(
+    "pytest_(collect_file|collection_modifyitems|ignore_collect|itemcollected|make_collect_report"
+    "|pycollect_makeitem|pyfunc_call|report_teststatus|runtestloop|sessionfinish"
+    "|runtest_(call|logreport|makereport|protocol|setup))"
 )
 
 # Marks the body of a function, which can be exchanged while the function stays.
@@ -134,21 +123,19 @@ class RunnerWatch:
 
 def steering(config: Any) -> list[str]:
     """Return the plugins that can choose tests or change their results, beside pytest itself."""
-    found = set()
-    for name in STEERING:
-        # Not `config.hook`: in some versions that is a proxy without implementations.
-        caller = getattr(config.pluginmanager.hook, name, None)
-        for implementation in getattr(caller, "get_hookimpls", list)():
+    plugins = set()
+    # Not `config.hook`: in some versions that is a proxy without implementations.
+    for name, caller in list(vars(config.pluginmanager.hook).items()):
+        if not STEERING.fullmatch(name):
+            continue
+        for implementation in caller.get_hookimpls():
             module = getattr(implementation.function, "__module__", "") or ""
-            if not module.startswith(("_pytest.", "patchshot_")):
-                found.add(name + " of " + _plugin_name(implementation))
-    return sorted(found)
-
-
-def _plugin_name(implementation: Any) -> str:
-    """Return the plugin's name, or its class where pytest named it after its address."""
-    name = str(implementation.plugin_name)
-    return type(implementation.plugin).__qualname__ if name.isdigit() else name
+            if not module.startswith(("_pytest.", OWN)):
+                plugin = str(implementation.plugin_name)
+                if plugin.isdigit():  # pytest named it after its address
+                    plugin = type(implementation.plugin).__qualname__
+                plugins.add(name + " of " + plugin)
+    return sorted(plugins)
 
 
 def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:

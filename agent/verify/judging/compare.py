@@ -223,8 +223,9 @@ def judge_known(
     verdict, words = _decide(
         known, fixed, unfixed=len(unfixed), gone=len(gone), never=len(never), red=red
     )
-    parts = (_not_found(len(absent)), words, _cut(before, after))
-    return KnownJudgement(verdict, " ".join(filter(None, parts)), missed, fixed, kept, absent)
+    if absent:
+        words = f"Not found in any run (the notes name them): {number(len(absent), 'id')}. {words}"
+    return KnownJudgement(verdict, words, missed, fixed, kept, absent)
 
 
 def known_paths(known: KnownTests, exists: Callable[[str], bool]) -> tuple[str, ...]:
@@ -300,21 +301,6 @@ def _passes(run: TestRun, test: str) -> bool:
 
 def _seen(run: TestRun, test: str) -> bool:
     return test in run.outcomes or failed(run, test)
-
-
-def _not_found(absent: int) -> str:
-    if not absent:
-        return ""
-    given = "given id was" if absent == 1 else "given ids were"
-    them = "it" if absent == 1 else "them"
-    return f"{absent} {given} not found on the base or with the patch (the notes name {them})."
-
-
-def _cut(before: TestRun, after: TestRun) -> str:
-    """Return which runs were cut off and how, but not in which test."""
-    runs = (("on the base", before), ("with the patch", after))
-    ended = [f"{where}: {run.ended}" for where, run in runs if not is_whole(run)]
-    return f"Cut off, only what came before is known ({', '.join(ended)})." if ended else ""
 
 
 def _decide(

@@ -87,10 +87,8 @@ class OutdatedJudgement:
     @property
     def words(self) -> str:
         """Return a sentence with their number and share, for the first line of the verdict."""
-        return (
-            f"Of {number(self.executing, 'existing test')} of the changed code, "
-            f"{len(self.findings)} fail, because they assert the old behaviour."
-        )
+        tests = number(self.executing, "existing test")
+        return f"Outdated are {len(self.findings)} of {tests} of the changed code."
 
 
 def judge_outdated(

@@ -145,8 +145,7 @@ def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     verdict, reason = _not_worse(evidence)
     if evidence.outdated.accepted:
         verdict, reason = _with_outdated(evidence, verdict, unknown or reason)
-    lacking = f" {evidence.needs[:1].upper()}{evidence.needs[1:]}." if evidence.needs else ""
-    return verdict, bounded(f"{_cut_off(evidence)}{reason}{lacking}")
+    return verdict, bounded(reason)
 
 
 def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
@@ -178,17 +177,6 @@ def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     if evidence.weakened:
         reason += f" The patch {evidence.weakened}."
     return Verdict.NOT_REGRESSED, reason
-
-
-def _cut_off(evidence: VerdictEvidence) -> str:
-    """Return a sentence if only a part of the project's tests was seen, else ""."""
-    runs = (("on the base", evidence.before), ("with the patch", evidence.after))
-    cut = [(where, how_it_ended(run)) for where, run in runs if run and not is_whole(run)]
-    if not cut:
-        return ""
-    who = "Both test runs were" if len(cut) > 1 else "One test run was"
-    ends = "; ".join(f"{where} it {how}" for where, how in cut)
-    return f"{who} cut off, and only what came before is known ({ends}). "
 
 
 def _by_known(known: KnownJudgement, doubt: str) -> tuple[Verdict, str]:
@@ -235,16 +223,16 @@ def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
 
 def _lost(tests: tuple[str, ...], before: TestRun | None, whole: TestRun) -> str:
     """Describe lost tests: they passed on the base, or they pass with the patch's source only."""
-    one = len(tests) == 1
-    was = f"{'passes' if one else 'pass'} with the source of the patch"
+    where = "with the source of the patch"
     if before is not None and all(before.outcomes.get(t) is Outcome.PASSED for t in tests):
-        was = "passed on the base"
-    summary = f"{number(len(tests), 'test')} that {was} {'does' if one else 'do'} not pass "
-    summary += "any more with " if was.startswith("passed") else "with "
-    summary += "the patch's own changes to tests and configuration (failing, skipped or gone): "
+        where = "on the base"
+    summary = (
+        f"With the patch's own changes to tests and configuration, {number(len(tests), 'test')} "
+        f"that passed {where} did not (failing, skipped or gone): {listed(to_blame(whole, tests))}."
+    )
     if not is_whole(whole):
-        summary = f"With them the run {how_it_ended(whole)}. {summary}"
-    return _with_details(f"{summary}{listed(to_blame(whole, tests))}.", tests, whole)
+        summary = f"{summary} The run {how_it_ended(whole)}."
+    return _with_details(summary, tests, whole)
 
 
 def _with_details(summary: str, tests: tuple[str, ...], run: TestRun) -> str:
@@ -258,17 +246,11 @@ def _silenced(evidence: VerdictEvidence) -> str:
     tests, whole = evidence.silenced, evidence.whole
     if not tests or whole is None:
         return ""
-    states = {Outcome.SKIPPED: "skipped", Outcome.PASSED: "passes as changed"}
-    named = [
-        f"{test} ({'gone' if now is None else states.get(now, 'as changed')})"
-        for test, now in ((test, whole.outcomes.get(test)) for test in tests)
-    ]
-    what = "the failing test" if len(tests) == 1 else f"{len(tests)} failing tests"
-    verb = "changes" if all(whole.outcomes.get(t) is Outcome.PASSED for t in tests) else "takes"
-    out = f"{verb} {what}{' out of the run' if verb == 'takes' else ''} instead of fixing"
+    states = {None: "gone", Outcome.SKIPPED: "skipped", Outcome.PASSED: "passes as changed"}
+    named = [f"{test} ({states.get(whole.outcomes.get(test), 'as changed')})" for test in tests]
+    what = f"The patch changes or takes away {number(len(tests), 'failing test')} without a fix"
     only = "; the patch changes nothing but tests" if evidence.only_tests else ""
-    it = "it" if len(tests) == 1 else "them"
-    return f"The patch {out} {it}: {listed(named)}{only}."
+    return f"{what}: {listed(named)}{only}."
 
 
 def _suspicion(evidence: VerdictEvidence) -> str:
@@ -323,29 +305,20 @@ def _why_not_run(evidence: VerdictEvidence) -> str:
         return (
             f"on the base no selected test runs ({counts(before)}; the run {how_it_ended(before)})"
         )
-    return f"on the base the run {how_it_ended(before)} without an outcome ({_last_line(before)})"
-
-
-def _last_line(run: TestRun) -> str:
-    lines = [line for line in run.output_tail.splitlines() if line.strip()]
-    return lines[-1].strip()[:200] if lines else "no output"
+    last = (before.output_tail.strip().splitlines() or ["no output"])[-1].strip()[:200]
+    return f"on the base the run {how_it_ended(before)} without an outcome ({last})"
 
 
 def _proof(evidence: VerdictEvidence) -> str:
     parts = []
     if evidence.new_tests and evidence.new_tests.standing is Standing.PROVES:
         parts.append(evidence.new_tests.text)
+    if evidence.proof and _is_command(evidence):  # it stands for the tests of the project
+        return "; ".join([*parts, "the test command of the project"])
     if evidence.proof:
-        parts.append(_proving(evidence))
-    if evidence.proof and _is_command(evidence):
-        return "; ".join(parts)  # the project's tests consist of the command only
+        tests = number(len(evidence.proof), "test")
+        parts.append(f"{tests} of the project: {listed(evidence.proof)}")
     return "; ".join([*parts, _project_counts(evidence, "other test")]) if parts else ""
-
-
-def _proving(evidence: VerdictEvidence) -> str:
-    if _is_command(evidence):
-        return "the test command of the project"
-    return f"{number(len(evidence.proof), 'test')} of the project: {listed(evidence.proof)}"
 
 
 def _is_command(evidence: VerdictEvidence) -> bool:
@@ -359,8 +332,8 @@ def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
         return "no test of the project was run"
     if _is_command(evidence):
         return f"the test command {'passes' if comparison.still_passing else 'fails'} as before"
-    words = f"{number(comparison.still_passing, noun)} of the project still "
-    words += "pass" if comparison.still_passing > 1 else "passes"
+    verb = "pass" if comparison.still_passing > 1 else "passes"
+    words = f"{number(comparison.still_passing, noun)} of the project still {verb}"
     if comparison.still_red:
         still = "fail" if comparison.still_red > 1 else "fails"
         words += f", {comparison.still_red} failed before and still {still}"

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.repository.snapshot import take_snapshot
 from agent.types import (
     AppliedPatch,
     FileChange,
-    Problem,
     ReproductionTest,
     ValidationReport,
     Verdict,
 )
-from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
 from sandbox.in_place import ProcessSandbox
-from sandbox.types import Sandbox
 from tests.support.sandboxes import require_bwrap
-from tests.support.validation import edit, patch_of
+from tests.support.validation import edit, patch_of, validated
 
 pytestmark = pytest.mark.slow
 
@@ -56,21 +51,10 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         patch: AppliedPatch,
         test: ReproductionTest | None = None,
         name: str = "target",
-        sandbox: Sandbox | None = None,
-        problem: str = "add() subtracts",
-        **options: object,
+        **options: Any,
     ) -> ValidationReport:
-        given = ValidationOptions(
-            **{"python": python_with_pytest, "timeout": 60.0, **options}  # type: ignore[arg-type]
-        )
-        snapshot = take_snapshot(make_repository(files, name))
-
-        async def run() -> ValidationReport:
-            issue, backend = Problem(problem, ""), sandbox or BwrapSandbox()
-            async with SandboxValidator(snapshot, issue, backend, given) as validator:
-                return await validator.validate(patch, test)
-
-        return asyncio.run(run())
+        options = {"python": python_with_pytest, **options}
+        return validated(make_repository(files, name), patch, test, **options)
 
     return one
 
@@ -222,13 +206,7 @@ def test_the_repositorys_own_environment_is_used(
     venv = [sys.executable, "-m", "venv", "--without-pip", str(root / ".venv")]
     subprocess.run(venv, check=True, timeout=60)
 
-    async def run() -> ValidationReport:
-        options = ValidationOptions(timeout=60, search_path="")
-        snapshot = take_snapshot(root)
-        async with SandboxValidator(snapshot, Problem("p", ""), BwrapSandbox(), options) as checker:
-            return await checker.validate(FIXES, ISSUE)
-
-    report = asyncio.run(run())
+    report = validated(root, FIXES, ISSUE, search_path="")
     assert report.verdict is Verdict.VERIFIED
     assert report.interpreter.startswith(f"{root}/.venv/bin/python (Python 3.")
     assert report.interpreter.endswith("the repository's .venv")
@@ -273,25 +251,10 @@ def test_leaving_with_a_clean_exit_code_verifies_nothing(validate: Validate) -> 
     assert "ended before its tests did" in report.reason
 
 
-def test_source_that_leaves_with_a_clean_exit_code_is_refused(validate: Validate) -> None:
-    exits = "import os\nos._exit(0)\n" + FIX
-    report = validate(FILES, patch_of(change("calc.py", exits)), ISSUE)
-    assert report.verdict is Verdict.SUSPECT
-    assert "the process ended before its tests did" in report.reason
-
-
 def test_a_project_test_that_leaves_cannot_vouch_for_the_rest(validate: Validate) -> None:
     report = validate({**FILES, "tests/test_calc.py": "import calc\n" + EXIT}, FIXES, ISSUE)
     assert report.verdict is Verdict.UNVERIFIED
     assert "cannot be trusted" in report.reason
-
-
-def test_a_patch_cannot_bring_its_own_test_configuration(validate: Validate) -> None:
-    hook = "def pytest_runtest_call(item):\n    item.obj = lambda: None\n"
-    patch = patch_of(change("calc.py", BUG + "# no\n"), change("conftest.py", hook))
-    report = validate(FILES, patch, ISSUE)
-    assert report.verdict is Verdict.REGRESSED
-    assert report.notes == ("tests were run with conftest.py as on the base",)
 
 
 def test_the_users_tree_is_left_alone(
@@ -301,12 +264,6 @@ def test_the_users_tree_is_left_alone(
     root = make_repository({**FILES, "tests/test_calc.py": writes})
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if ".git" not in path.parts}
 
-    async def run() -> None:
-        options = ValidationOptions(python=python_with_pytest, timeout=60)
-        snapshot = take_snapshot(root)
-        async with SandboxValidator(snapshot, Problem("p", ""), BwrapSandbox(), options) as checker:
-            await checker.validate(FIXES, ISSUE)
-
-    asyncio.run(run())
+    validated(root, FIXES, ISSUE, python=python_with_pytest)
     after = {path: path.stat().st_mtime_ns for path in root.rglob("*") if ".git" not in path.parts}
     assert after == before

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from agent.repository.snapshot import take_snapshot
-from agent.types import OutdatedTest, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from agent.types import OutdatedTest, ReproductionTest, ValidationReport, Verdict
 from tests.support.sandboxes import require_bwrap
-from tests.support.validation import edit, patch_of
+from tests.support.validation import edit, patch_of, validated
 
 pytestmark = pytest.mark.slow
 
@@ -65,16 +61,14 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         test: ReproductionTest | None = ISSUE,
     ) -> ValidationReport:
         files = {"compass.py": BUG, "tests/test_compass.py": tests}
-        snapshot = take_snapshot(make_repository(files, f"target{next(names)}"))
-        options = ValidationOptions(python=python_with_pytest, timeout=60.0)
-        patch = patch_of(edit("compass.py", BUG, source))
-
-        async def run() -> ValidationReport:
-            issue = Problem("turn() turns to the left", "")
-            async with SandboxValidator(snapshot, issue, BwrapSandbox(), options) as validator:
-                return await validator.validate(patch, test, (), outdated)
-
-        return asyncio.run(run())
+        return validated(
+            make_repository(files, f"target{next(names)}"),
+            patch_of(edit("compass.py", BUG, source)),
+            test,
+            problem="turn() turns to the left",
+            outdated=outdated,
+            python=python_with_pytest,
+        )
 
     return one
 
@@ -84,9 +78,7 @@ def test_a_test_that_asserts_the_old_behaviour_is_shown_apart(validate: Validate
     assert refused.verdict is Verdict.REGRESSED
     report = validate(OutdatedTest(RIGHT, WHY))
     assert report.verdict is Verdict.VERIFIED, report.reason
-    first = (
-        "Of 4 existing tests of the changed code, 1 fail, because they assert the old behaviour."
-    )
+    first = "Outdated are 1 of 4 existing tests of the changed code."
     assert report.reason.startswith(f"{first} Fails on the base, passes with the patch: ")
     assert report.reason.endswith(f"- {RIGHT}: {WHY} (assert 90 == 270)")
     (finding,) = report.outdated

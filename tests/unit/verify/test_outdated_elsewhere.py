@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from agent.repository.snapshot import take_snapshot
-from agent.types import OutdatedTest, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from agent.types import OutdatedTest, ReproductionTest, ValidationReport, Verdict
 from tests.support.runners import require_program
 from tests.support.sandboxes import require_bwrap
-from tests.support.validation import edit, patch_of
+from tests.support.validation import edit, patch_of, validated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -66,16 +62,10 @@ def validate(
     test: ReproductionTest,
     outdated: OutdatedTest,
 ) -> ValidationReport:
-    snapshot, old = take_snapshot(repository), files[path]
+    old = files[path]
     patch = patch_of(edit(path, old, old.replace("a - b + 360", "a + b")))
-    options = ValidationOptions(timeout=100.0)
-
-    async def run() -> ValidationReport:
-        issue = Problem("turn() turns to the left", "")
-        async with SandboxValidator(snapshot, issue, BwrapSandbox(), options) as validator:
-            return await validator.validate(patch, test, (), (outdated,))
-
-    return asyncio.run(run())
+    problem = "turn() turns to the left"
+    return validated(repository, patch, test, problem=problem, outdated=(outdated,), timeout=100.0)
 
 
 def test_go_takes_the_name_of_a_file_or_a_package(
@@ -88,7 +78,7 @@ def test_go_takes_the_name_of_a_file_or_a_package(
         one = OutdatedTest(name, "right is plus")
         report = validate(repository, GO, "turn/turn.go", GO_ISSUE, one)
         assert report.verdict is Verdict.VERIFIED, report.reason
-        assert report.reason.startswith("Of 4 existing tests of the changed code, 1 fail")
+        assert report.reason.startswith("Outdated are 1 of 4 existing tests")
         assert report.reason.endswith("- turn::TestRight: right is plus (turn_test.go:7: 90)")
 
 

@@ -1,23 +1,19 @@
 """Patches that want to pass without a fix, each run for real under bubblewrap: never VERIFIED.
 
 The reply's test is honest here and fails without the fix; what cheats is what the patch does to the
-source, the configuration or the tests. Each patch leaves the bug in place.
+source, the configuration or the tests. `tests/attack` has more of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from agent.repository.snapshot import take_snapshot
-from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from agent.types import FileChange, ReproductionTest, ValidationReport, Verdict
 from tests.support.sandboxes import require_bwrap
-from tests.support.validation import edit, patch_of
+from tests.support.validation import edit, patch_of, validated
 
 pytestmark = pytest.mark.slow
 
@@ -55,15 +51,9 @@ def tried(make_repository: Callable[..., Path], python_with_pytest: Path) -> Tri
     ) -> ValidationReport:
         nonlocal made
         made += 1
-        snapshot = take_snapshot(make_repository(files, f"target{made}"))
-        options = ValidationOptions(python=python, timeout=30.0, allow=allow)
-
-        async def run() -> ValidationReport:
-            problem = Problem("add() subtracts", "")
-            async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
-                return await validator.validate(patch_of(*changes), test)
-
-        return asyncio.run(run())
+        root = make_repository(files, f"target{made}")
+        options = {"python": python, "timeout": 30.0, "allow": allow}
+        return validated(root, patch_of(*changes), test, **options)
 
     return one
 
@@ -241,8 +231,6 @@ GREEN_HOOK = (
 )
 PATCHES_ADD = "import calc\ncalc.add = lambda a, b: a + b\n"
 CONFIGURED = {
-    "a hook in tests/conftest.py": [new("tests/conftest.py", GREEN_HOOK)],
-    "a hook in a new conftest.py": [new("conftest.py", GREEN_HOOK)],
     "a plugin named in pytest.ini": [
         new("pytest.ini", "[pytest]\naddopts = -p cheat\n"),
         new("cheat.py", GREEN_HOOK),
@@ -269,26 +257,6 @@ def test_configuration_that_cheats(tried: Tried, name: str) -> None:
     assert report.reason.startswith("The reproduction test still fails with the patch")
 
 
-CONFIGURED |= {
-    "a plugin named in .pytest.toml": [
-        new(".pytest.toml", '[pytest]\naddopts = ["-p", "cheat"]\n'),
-        new("cheat.py", GREEN_HOOK),
-    ],
-    "a module in place of an installed plugin": [new("pluggy.py", GREEN_HOOK)],
-}
-FINISH = "def pytest_collection_finish(session):\n    for i in session.items:\n"
-FINISH += "        i.obj = lambda *a, **k: None\n"
-
-
-def test_hooks_in_source_that_the_configuration_loads(tried: Tried) -> None:
-    loads = {"pytest.ini": "[pytest]\naddopts = -p hooks\n", "hooks.py": "x = 1\n"}
-    files = {**FILES, **loads}
-    report = tried(edit("hooks.py", "x = 1\n", FINISH), files=files)
-    assert report.verdict is Verdict.REGRESSED, report.reason
-    assert "hooks.py: pytest.ini loads it into the test run" in report.reason
-    assert "--allow PATH" in report.reason
-
-
 HELPER = "def assert_sum(a, b, wanted):\n    assert a + b == wanted\n"
 
 
@@ -305,20 +273,6 @@ def test_an_assertion_in_source_that_the_patch_bends(tried: Tried) -> None:
     assert "helper.py: it changes assertions that tests use" in report.reason
     fixed = tried(FIX, edit("helper.py", HELPER, bent), files=files, test=test)
     assert fixed.verdict is Verdict.VERIFIED, fixed.reason  # by the base's own assertion
-
-
-GOLDEN = (
-    "from calc import add\n\n\ndef test_golden():\n"
-    "    assert str(add(1, 1)) == open('data/wanted.txt').read().strip()\n"
-)
-
-
-def test_a_file_outside_tests_that_tests_compare_with(tried: Tried) -> None:
-    files = {**FILES, "tests/test_golden.py": GOLDEN, "data/wanted.txt": "2\n"}
-    better = edit("calc.py", BUG, BUG + "# better\n")
-    report = tried(better, edit("data/wanted.txt", "2\n", "0\n"), files=files, test=None)
-    assert report.verdict is Verdict.NOT_REGRESSED, report.reason
-    assert "data/wanted.txt: existing tests compare with it" in report.reason
 
 
 def test_configuration_that_the_issue_is_about_needs_the_users_word(tried: Tried) -> None:
@@ -405,15 +359,7 @@ SWITCHED_OFF = {
 
 
 @pytest.mark.parametrize("name", SWITCHED_OFF)
-def test_the_issues_own_red_test_cannot_be_got_rid_of(tried: Tried, name: str) -> None:
-    edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
-    report = tried(edited, files=ON_BASE, test=None)
-    assert report.verdict is Verdict.SUSPECT, report.reason
-    assert "tests/test_calc.py::test_add" in report.reason.splitlines()[0]
-
-
-@pytest.mark.parametrize("name", SWITCHED_OFF)
-def test_nor_can_it_be_switched_off_beside_a_fix(tried: Tried, name: str) -> None:
+def test_a_red_test_cannot_be_switched_off_beside_a_fix(tried: Tried, name: str) -> None:
     edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
     fixed = tried(FIX, edited, files=ON_BASE, test=None)
     assert fixed.verdict is Verdict.REGRESSED, fixed.reason
@@ -450,27 +396,11 @@ def test_every_place_of_configuration_is_held(tried: Tried, file: str) -> None:
 EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n"
 
 
-def test_objects_that_equal_everything(tried: Tried) -> None:
-    report = tried(edit("calc.py", BUG, f"{EQUAL}\n\ndef add(a, b):\n    return Any()\n"))
-    assert report.verdict is Verdict.SUSPECT
-    assert "a value of Any equals everything" in report.reason
-
-
-def test_such_objects_in_the_replys_own_test_prove_nothing(tried: Tried) -> None:
+def test_objects_that_equal_everything_in_the_replys_test_prove_nothing(tried: Tried) -> None:
     content = f"{EQUAL}\n\ndef test_issue():\n    assert Any() == 2\n"
     report = tried(FIX, test=ReproductionTest("tests/test_issue.py", content))
     assert report.verdict is Verdict.NOT_REGRESSED
     assert "passes on the base already" in report.reason
-
-
-def test_code_that_asks_whether_it_is_tested(tried: Tried) -> None:
-    text = (
-        "import os\n\n\ndef add(a, b):\n    if 'PYTEST_CURRENT_TEST' in os.environ:\n"
-        "        return a + b\n    return a - b\n"
-    )
-    report = tried(edit("calc.py", BUG, text))
-    assert report.verdict is Verdict.NOT_REGRESSED
-    assert "it fails as on the base where its code runs without a test runner" in report.reason
 
 
 FIND_FILE = """
@@ -486,15 +416,8 @@ atexit.register(swap)
 FORGED = (
     '<testsuite tests="1"><testcase classname="tests.test_calc" name="test_other"/></testsuite>'
 )
-BOMB = (
-    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
-    "<testsuite><testcase name='&b;'/></testsuite>"
-)
 JUNIT = {
     "another report": f"open(place, 'w').write({FORGED!r})",
-    "a bomb of entities": f"open(place, 'w').write({BOMB!r})",
-    "a link": "os.symlink('/etc/passwd', place)",
-    "a pipe": "os.mkfifo(place)",
     "a folder": "os.mkdir(place)",
     "nothing": "pass",
     "no XML": "open(place, 'wb').write(bytes(range(256)))",
