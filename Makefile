@@ -7,9 +7,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 WORKERS ?= 2
+FUZZ_SECONDS ?= 600
 OWN_TARGETS := not real and not attack
 
-.PHONY: help demo test test-slow test-real attack lint types layers check bench format clean system
+.PHONY: help demo fuzz test test-slow test-real attack lint types layers check bench format clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +29,10 @@ test-real: system $(VENV)/.ready-$(EXTRAS) ## solve real bugs of real projects, 
 
 attack: system $(VENV)/.ready-$(EXTRAS) ## every attack of docs/security.md, on every backend (minutes, no network)
 	$(BIN)/python -m pytest -n $(WORKERS) -m attack tests/attack
+
+fuzz: system $(VENV)/.ready-$(EXTRAS) ## property tests with new examples for FUZZ_SECONDS (600); ends at the first failing one
+	@end=$$(($$(date +%s) + $(FUZZ_SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -x -n $(WORKERS) -m "hypothesis and $(OWN_TARGETS)" || exit 1; done
 
 lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
 	$(BIN)/ruff check .

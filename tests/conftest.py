@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 pytest_plugins = ["tests.support.fixtures"]
+
+# Property tests draw the same examples at every run; `make fuzz` draws new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("fuzz", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _AMBIENT = (
     "PATCHSHOT_",
