@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.real import sdist
-from tests.real.project import RealProject
+from tests.real.languages import LanguageProject
+from tests.real.project import Project, RealProject
+from tests.real.registries import fetch_release, install_npm_packages
+
+STORE = Path.home() / ".m2" / "repository"
 
 
 @pytest.fixture(scope="session")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RealProject], Path]:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Project], Path]:
     """Give a function that makes a committed repository of a project, one for each session.
 
     The environment is read here, before each test hides the user's proxies: pip needs them.
     """
     environment = dict(os.environ)
+    checkouts: dict[str, Path | sdist.Unavailable] = {}
 
-    @functools.cache
-    def make(project: RealProject) -> Path | sdist.Unavailable:
+    def make(project: Project) -> Path | sdist.Unavailable:
+        folder = tmp_path_factory.mktemp(project.name)
         try:
-            archive = sdist.fetch(project, environment)
+            if isinstance(project, RealProject):
+                root = sdist.unpack(sdist.fetch(project, environment), folder)
+                sdist.commit(root)
+                return root
+            assert isinstance(project, LanguageProject)
+            return _made(project, folder, environment)
         except sdist.Unavailable as error:
             return error
-        root = sdist.unpack(archive, tmp_path_factory.mktemp(project.name))
-        sdist.commit(root)
-        return root
 
-    return lambda project: _available(project, make(project))
+    def checked(project: Project) -> Path:
+        if isinstance(project, LanguageProject):
+            _require_tools(project)
+        if project.name not in checkouts:
+            checkouts[project.name] = make(project)
+        root = checkouts[project.name]
+        if isinstance(root, Path):
+            return root
+        reason = f"cannot fetch {project.name}: {root}"
+        if environment.get("PATCHSHOT_REQUIRE_REAL") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return checked
 
 
-def _available(project: RealProject, made: Path | sdist.Unavailable) -> Path:
-    """The repository; without a way to it, skip, or fail where PATCHSHOT_REQUIRE_REAL=1."""
-    if isinstance(made, Path):
-        return made
-    reason = f"cannot fetch {project.filename}: {made}"
-    if os.environ.get("PATCHSHOT_REQUIRE_REAL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def _made(project: LanguageProject, folder: Path, environment: dict[str, str]) -> Path:
+    """The release, committed with what it lacks."""
+    root = fetch_release(project.release, environment, folder)
+    for path, text in project.added.items():
+        (root / path).write_text(text, "utf-8")
+    sdist.commit(root)
+    install_npm_packages(project.packages, root, environment)
+    return root
+
+
+def _require_tools(project: LanguageProject) -> None:
+    missing = [name for name in project.programs if shutil.which(name) is None]
+    missing += [f"{path} in Maven's store" for path in project.maven if not (STORE / path).is_dir()]
+    if missing:
+        pytest.skip(f"{project.runner} needs {', '.join(missing)}")

@@ -6,62 +6,29 @@ added to its repository: `added` says what.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.real.project import CASES, Change
+from tests.real.project import Change, Project
 from tests.real.registries import Release
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageProject:
-    """One release with its bug. `programs` are what its tests need on PATH.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageProject(Project):
+    """A project in another language. `programs` are what its tests need on PATH.
 
     `packages` are npm packages as `name@version`. `added` are files that the repository gets.
-    `maven` are folders of Maven's store that the tests need. `related_tests` are the project's own
-    tests of the changed code. `hard_to_find`: the issue gives no clue to the changed file, so that
-    a prompt may leave it out.
+    `maven` are folders of Maven's store that the tests need. `hard_to_find`: the issue gives no
+    clue to the changed file, so that a prompt may leave it out.
     """
 
-    name: str
     runner: str
     release: Release
     programs: tuple[str, ...]
-    thought: str
-    changes: tuple[Change, ...]
-    reproduction_path: str
-    related_tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
     maven: tuple[str, ...] = ()
     hard_to_find: bool = False
-
-    @property
-    def issue(self) -> str:
-        """What a user of the project reports."""
-        return (CASES / self.name / "issue.md").read_text("utf-8")
-
-    @property
-    def reproduction(self) -> str:
-        """A test in the project's framework that fails on this release only."""
-        (file,) = (CASES / self.name).glob("reproduction.*")
-        return file.read_text("utf-8")
-
-    def edits(self, tree: Path) -> Sequence[Mapping[str, str]]:
-        """The fix for the release at `tree`."""
-        return [change.edit(tree) for change in self.changes]
-
-    def make_reply(self, tree: Path) -> str:
-        """A scripted reply: the fix and the reproduction."""
-        test = {"path": self.reproduction_path, "content": self.reproduction}
-        reply = {
-            "thought": self.thought,
-            "edits": self.edits(tree),
-            "reproduction_test": test,
-        }
-        return json.dumps(reply, ensure_ascii=False, indent=1)
 
 
 FLAT = LanguageProject(

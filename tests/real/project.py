@@ -70,28 +70,18 @@ def _names_around(node: ast.AST, line: int) -> list[str]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class RealProject:
-    """One release with its bug. `gold_functions` are named as `path:Class.method`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """One release with its bug, and the fix that is answered with.
 
-    `hard_to_find` are those of them that the issue gives no clue to: a prompt may leave them out.
-    `source_root` is what has to be on `sys.path` for the tests; `related_tests` are the project's
-    own tests of the changed code, green before and after. `requirements` are distributions that
-    those tests import beside pytest. `filename` and `sha256` pin the source distribution.
+    `related_tests` are the project's own tests of the changed code, green before and after.
     """
 
     name: str
-    version: str
-    filename: str
-    sha256: str
     thought: str
     changes: tuple[Change, ...]
-    gold_functions: tuple[str, ...]
     related_tests: tuple[str, ...]
     reproduction_path: str
-    hard_to_find: frozenset[str] = frozenset()
-    source_root: str = "."
-    requirements: tuple[str, ...] = ()
 
     @property
     def issue(self) -> str:
@@ -99,14 +89,43 @@ class RealProject:
         return (CASES / self.name / "issue.md").read_text("utf-8")
 
     @property
-    def reproduction(self) -> str:
-        """A test module that fails on this release and passes with the changes."""
-        return (CASES / self.name / "reproduction.py").read_text("utf-8")
-
-    @property
     def gold_files(self) -> tuple[str, ...]:
         """The files that the fix touches, in order."""
         return tuple(dict.fromkeys(change.path for change in self.changes))
+
+    def make_reply(self, tree: Path, changes: Sequence[Change] | None = None) -> str:
+        """A reply for the release unpacked at `tree`, as JSON: the good one, or other `changes`.
+
+        Its test, in the project's framework, fails on this release only.
+        """
+        (file,) = (CASES / self.name).glob("reproduction.*")
+        reply = {
+            "thought": self.thought,
+            "edits": [change.edit(tree) for change in changes or self.changes],
+            "reproduction_test": {
+                "path": self.reproduction_path,
+                "content": file.read_text("utf-8"),
+            },
+        }
+        return json.dumps(reply, ensure_ascii=False, indent=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealProject(Project):
+    """A project in Python. `gold_functions` are named as `path:Class.method`.
+
+    `hard_to_find` are those of them that the issue gives no clue to: a prompt may leave them out.
+    `source_root` is what has to be on `sys.path` for the tests. `requirements` are distributions
+    that those tests import beside pytest. `filename` and `sha256` pin the source distribution.
+    """
+
+    version: str
+    filename: str
+    sha256: str
+    gold_functions: tuple[str, ...]
+    hard_to_find: frozenset[str] = frozenset()
+    source_root: str = "."
+    requirements: tuple[str, ...] = ()
 
     def fixed(self, tree: Path) -> dict[str, bytes]:
         """The changed files as they must be after the fix, their line ends kept."""
@@ -118,16 +137,3 @@ class RealProject:
                 old, new = (text.replace(b"\n", b"\r\n") for text in (old, new))
             contents[change.path] = contents[change.path].replace(old, new)
         return contents
-
-    def make_reply(self, tree: Path) -> str:
-        """A model's good reply for the release unpacked at `tree`, as JSON."""
-        return self.reply_of(self.changes, tree)
-
-    def reply_of(self, changes: Sequence[Change], tree: Path) -> str:
-        """A reply with these changes in place of the good ones."""
-        reply = {
-            "thought": self.thought,
-            "edits": [change.edit(tree) for change in changes],
-            "reproduction_test": {"path": self.reproduction_path, "content": self.reproduction},
-        }
-        return json.dumps(reply, ensure_ascii=False, indent=1)
