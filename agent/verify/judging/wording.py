@@ -19,6 +19,12 @@ _REASON_CHARS = 4000
 _IDS = 5
 _TEXTS = 3
 _GROUP_LINES = 20
+_ASSERTION_CHARS = 400
+_SHORT_CHARS = 150  # of an assertion above the tests that fail with it
+# All tests with their assertions, and reports beyond the first: a second list of failures has room
+# below.
+_NAMED_CHARS = 2000
+_TEXTS_CHARS = 1200
 
 _ENDINGS = {
     Ended.SIGNALLED: "was killed by a signal",
@@ -65,27 +71,15 @@ def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
     texts: dict[str, str] = {}
     for _, members in largest[:_TEXTS]:
         text = f"{members[0]}:\n{tail(run.failures[members[0]], _GROUP_LINES)}"
-        if not texts or sum(map(len, (*texts.values(), text))) <= _TEXTS_SIZE:
+        if not texts or sum(map(len, (*texts.values(), text))) <= _TEXTS_CHARS:
             texts[members[0]] = text
-    told = [(said, t) for said, t in largest if len(t) > 1 or t[0] not in texts]
-    return bounded("\n\n".join([*_named(told), *texts.values()]))
-
-
-def _named(groups: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return all tests below what they say, which is shortened until the whole is short enough.
-
-    Tests that then say the same stand together.
-    """
-    parts: list[str] = []
-    for most in _ASSERTION_SIZES:
-        merged: dict[str, list[str]] = {}
-        for said, tests in groups:
-            cut = said if len(said) <= most else f"{said[:most]}..."
-            merged.setdefault(cut or "no message", []).extend(tests)
-        parts = [f"{said}\n{_by_file(tests)}" for said, tests in merged.items()]
-        if sum(map(len, parts)) <= _NAMED_CHARS:
-            break
-    return parts
+    names: dict[str, list[str]] = {}
+    for error, members in largest:
+        if len(members) > 1 or members[0] not in texts:
+            short = error if len(error) <= _SHORT_CHARS else f"{error[:_SHORT_CHARS]}..."
+            names.setdefault(short or "no message", []).extend(members)
+    named = "\n\n".join(f"{error}\n{_by_file(members)}" for error, members in names.items())
+    return bounded("\n\n".join(filter(None, (bounded(named, _NAMED_CHARS), *texts.values()))))
 
 
 def _by_file(tests: Sequence[str]) -> str:
@@ -96,13 +90,6 @@ def _by_file(tests: Sequence[str]) -> str:
         files.setdefault(path, []).append(name)
     return "\n".join(f"  {path}: {', '.join(filter(None, names))}" for path, names in files.items())
 
-
-_ASSERTION_CHARS = 400
-_ASSERTION_SIZES = (400, 150, 25)
-# Characters of all tests with their assertions, and of reports beyond the first: a second list of
-# failures has room below.
-_NAMED_CHARS = 1500
-_TEXTS_SIZE = 1200
 
 # Lines of a report that say nothing of the values: frames of a stack, and marks of Go and Rust.
 _NO_VALUE = ("at ", "=== ", "--- ", "note: run with ")
