@@ -281,10 +281,7 @@ def _make_mount_point(mount: Bind | Link, workspace: Workspace) -> bool:
     if isinstance(mount, Link):
         workspace.ensure_link(relative, mount.points_to)
         return False
-    if mount.source.is_dir():
-        workspace.ensure_directory(relative)
-    elif not workspace.has_file(relative):
-        workspace.write(relative, b"")
+    workspace.make_mount_point(relative, is_directory=mount.source.is_dir())
     return True
 
 

@@ -7,15 +7,13 @@ configuration of a repository in it is read, and what comes back is data that is
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.files import split_path
+from sandbox.files import open_regular, split_path
 from sandbox.types import Command, Limits, RunResult, Sandbox, SandboxError
 from sandbox.workspace import Workspace, empty_workspace
 
@@ -117,13 +115,9 @@ def _products(
     archive: Path, tracked: Callable[[str], bool], most_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
     """Read the products in an archive that the image wrote. Raises SandboxError."""
-    try:
-        descriptor = os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    if (file := open_regular(archive)) is None:
         return
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return
+    with file:
         left = most_bytes
         try:
             with tarfile.open(fileobj=file, mode="r:") as opened:

@@ -1,6 +1,6 @@
 """Reads and writes files of untrusted folders: no links followed, nothing but regular files.
 
-Private directories on the host: chosen, made, locked, swept after a crash, removed.
+Private directories on the host: chosen, made, swept after a crash, removed.
 
 They lie in memory where they fit well, else in the temporary directory. Making thousands of small
 files takes seconds on many disks and a tenth of it on a tmpfs (2,500 files, 40 MB: 2.8 s against
@@ -11,20 +11,18 @@ has set is obeyed.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import re
-import secrets
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from sandbox.cgroups import memory_left
+from sandbox.killing import is_abandoned, new_name
 
 SMALL_FILE_BYTES = 1 << 20
 """Largest file that `read_small_file` reads: far more than any configuration needs."""
@@ -35,26 +33,38 @@ _NO_SUCH_FILE = frozenset(
 )
 
 
-def read_small_file(path: Path, most: int = SMALL_FILE_BYTES) -> bytes | None:
-    """The content of a small file in an untrusted folder; None where there is no such file.
+_READ_REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
-    Reads regular files only: a symbolic link, FIFO, device or folder counts as missing, and
-    opening one never blocks. Raises OSError, with EFBIG where the file has more than `most` bytes.
+
+def open_regular(path: Path | str, *, directory: int | None = None) -> BinaryIO | None:
+    """Open a regular file to read it; None where there is none. Never blocks, follows no link.
+
+    `path` is relative to the descriptor `directory` where one is given. Raises OSError.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        handle = os.open(path, flags)
+        handle = os.open(path, _READ_REGULAR, dir_fd=directory)
     except OSError as error:
         if error.errno in _NO_SUCH_FILE:
             return None
         raise
-    state = os.fstat(handle)
-    if not stat.S_ISREG(state.st_mode):
-        os.close(handle)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    return None
+
+
+def read_small_file(path: Path, most: int = SMALL_FILE_BYTES) -> bytes | None:
+    """The content of a small file in an untrusted folder; None where there is no such file.
+
+    A symbolic link, FIFO, device or folder counts as missing. Raises OSError, with EFBIG where the
+    file has more than `most` bytes.
+    """
+    if (file := open_regular(path)) is None:
         return None
-    with os.fdopen(handle, "rb") as file:
-        data = file.read(most + 1) if state.st_size <= most else b""
-    if max(len(data), state.st_size) > most:
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""
+    if max(len(data), size) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
     return data
 
@@ -140,14 +150,12 @@ def read_file(root: Path, name: str, limit: int) -> bytes:
     """Read at most `limit` bytes of the regular file `name` in `root`; b"" for anything else."""
     try:
         with _opened(root, (), create=False) as directory:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(name, flags, dir_fd=directory)
+            file = open_regular(name, directory=directory)
     except OSError:
         return b""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if file is None:
         return b""
-    with os.fdopen(descriptor, "rb") as file:
+    with file:
         return file.read(limit)
 
 
@@ -220,11 +228,7 @@ def _remove_if_empty(root: Path, parts: list[str]) -> bool:
     return True
 
 
-_NAME = re.compile(r"patchshot-(\d+)-[0-9a-f]{16}")
-_LOCK = "lock"
-
-# A younger directory without a lock may belong to an agent that has made but not locked it.
-_STALE_SECONDS = 60.0
+# ---- private directories
 
 # Time to remove some 10^5 files from a slow disk. Afterwards the next sweep tries again.
 _REMOVE_SECONDS = 120.0
@@ -232,38 +236,33 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class PrivateDirectory:
-    """A directory of mode 0700 with an flock that its maker holds as long as it lives."""
+    """A directory of mode 0700 whose name says which process made it."""
 
     path: Path
-    lock: int  # descriptor; not inherited by children
 
     def remove(self) -> None:
         """Delete the directory and its content. Never follows links, never raises."""
         remove_tree(self.path)
-        os.close(self.lock)
 
 
 def make_private(parent: Path | None = None) -> PrivateDirectory:
-    """Make a locked directory below `parent` (default: the temporary directory of the system).
+    """Make a directory below `parent` (default: the temporary directory of the system).
 
     Raises OSError when it cannot be made.
     """
-    base = Path(tempfile.gettempdir()) if parent is None else parent
-    path = base / f"patchshot-{os.getpid()}-{secrets.token_hex(8)}"
+    path = (Path(tempfile.gettempdir()) if parent is None else parent) / new_name()
     path.mkdir(mode=0o700)
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return PrivateDirectory(path, lock)
+    return PrivateDirectory(path)
 
 
 def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
     """Remove what killed agents of this user left below `parent`; return it in path order.
 
-    The default is every directory where agents put them. A locked directory is in use and stays.
+    The default is every directory where agents put them.
     """
     parents = temporary_directories() if parent is None else (parent,)
-    left = (path for folder in parents for path in folder.glob("patchshot-*"))
-    stale = sorted(path for path in left if _is_stale(path))
+    paths = (path for folder in parents for path in folder.glob("patchshot-*"))
+    stale = sorted(path for path in paths if is_abandoned(path.name) and _is_own_directory(path))
     for path in stale:
         remove_tree(path)
     return tuple(stale)
@@ -294,43 +293,11 @@ def _quietly(*argv: str) -> None:
         pass  # the next start sweeps what stays
 
 
-def _is_stale(path: Path) -> bool:
-    match = _NAME.fullmatch(path.name)
-    if match is None or not _is_own_directory(path):
-        return False
-    age = time.time() - path.lstat().st_mtime
-    return _is_unlocked(path) and (age > _STALE_SECONDS or not _alive(int(match[1])))
-
-
 def _is_own_directory(path: Path) -> bool:
     try:
         return not path.is_symlink() and path.is_dir() and path.lstat().st_uid == os.geteuid()
     except OSError:
         return False
-
-
-def _is_unlocked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
 
 
 # ------------------------------------------------------------- where private directories lie

@@ -74,16 +74,6 @@ def is_spare(uid: int) -> bool:
     return uid in _SPARE
 
 
-def passwd_text(uid: int, gid: int, home: str) -> str:
-    """The text of /etc/passwd with root and the user of the sandbox."""
-    return f"root:x:0:0:root:/:/bin/false\n{USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{home}:/bin/sh\n"
-
-
-def group_text(gid: int) -> str:
-    """The text of /etc/group with the groups of these two users."""
-    return f"root:x:0:\n{USER_NAME}:x:{gid}:\n"
-
-
 def _mapped_ids(name: str) -> tuple[range, ...]:
     """The ids that exist in this user namespace (user_namespaces(7))."""
     lines = Path("/proc/self", name).read_text(encoding="ascii").splitlines()
@@ -96,30 +86,14 @@ def _mapped_ids(name: str) -> tuple[range, ...]:
 
 # Programs and libraries. The last two are the stores of NixOS and Guix.
 SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/nix/store",
-    "/gnu/store",
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/nix/store", "/gnu/store"),
 )
 
 # Public, and read by common libraries. Nothing that identifies the machine or a user.
 _ETC = (
-    "alternatives",
-    "fonts",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "os-release",
-    "protocols",
-    "services",
-    "timezone",
+    *("alternatives", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
+    *("mime.types", "os-release", "protocols", "services", "timezone"),
 )
 
 # Never shown: they are, or hold, people's homes and the kernel's files.
@@ -134,10 +108,6 @@ class Bind:
     source: Path
     writable: bool = False
 
-    def arguments(self) -> tuple[str, ...]:
-        """As options of bwrap."""
-        return ("--bind" if self.writable else "--ro-bind", str(self.source), str(self.target))
-
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -145,10 +115,6 @@ class Link:
 
     target: Path
     points_to: str
-
-    def arguments(self) -> tuple[str, ...]:
-        """As options of bwrap."""
-        return ("--symlink", self.points_to, str(self.target))
 
 
 def system_mounts() -> tuple[Bind | Link, ...]:

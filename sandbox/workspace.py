@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from sandbox.files import (
     make_directory,
     make_link,
     make_private,
+    read_small_file,
     split_path,
     store_size,
     write_file,
@@ -113,13 +113,16 @@ class Workspace:
         path.mkdir(mode=0o700)
         return path
 
-    def ensure_directory(self, path: str) -> None:
-        """Make the relative `path` a real directory, to mount something on it.
+    def make_mount_point(self, path: str, *, is_directory: bool) -> None:
+        """Make the relative `path` a directory or a file, to mount something on it.
 
-        Raises WorkspaceError when a component of it is a link or a file.
+        Raises WorkspaceError when a component of it is a link or of the other kind.
         """
         try:
-            make_directory(self.path, path)
+            if is_directory:
+                make_directory(self.path, path)
+            elif not is_file(self.path, path):
+                write_file(self.path, path, b"")
         except OSError as error:
             raise WorkspaceError(f"cannot mount on {path!r}: {error.strerror}") from error
 
@@ -132,10 +135,6 @@ class Workspace:
             make_link(self.path, path, points_to)
         except OSError as error:
             raise WorkspaceError(f"cannot link {path!r}: {error.strerror}") from error
-
-    def has_file(self, path: str) -> bool:
-        """Whether the relative `path` is a regular file, reached without following a link."""
-        return is_file(self.path, path)
 
     def give_to(self, uid: int) -> None:
         """Make `uid` (and the gid of the same number) own the tree; only root can.
@@ -291,22 +290,17 @@ def find_changed(
     """Return what differs from `before`: at most `most_files`, each of at most `most_bytes`."""
     after = stamp_files(root)
     written = [p for p, stamp in after.items() if p not in before or before[p].differs(stamp)]
-    gone = [p for p in before if p not in after]
+    deleted = [p for p in before if p not in after]
     contents: dict[str, bytes | None] = {}
     left_out: list[str] = []
-    for path in sorted((*written, *gone)):
-        if len(contents) == most_files:
-            left_out.append(path)
-        elif path in after:
-            data = _read(root / path, most_bytes)
-            if data is None:
-                left_out.append(path)
-            else:
-                contents[path] = data
-        elif os.path.lexists(root / path):  # a link, a folder or a device stands in its place
+    for path in sorted((*written, *deleted)):
+        data = _read(root / path, most_bytes) if path in after else None
+        # In the place of a deleted file a link, a folder or a device may stand.
+        unread = data is None and os.path.lexists(root / path)
+        if unread or len(contents) == most_files:
             left_out.append(path)
         else:
-            contents[path] = None
+            contents[path] = data
     return ChangedFiles(contents, tuple(left_out))
 
 
@@ -338,11 +332,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def _read(path: Path, most: int) -> bytes | None:
     """The bytes of a regular file; None for another kind, a larger one or one that is closed."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_small_file(path, most)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        data = file.read(most + 1)
-    return data if len(data) <= most else None

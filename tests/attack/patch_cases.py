@@ -68,8 +68,7 @@ def _bomb(size: int) -> str:
 
 
 _PATHS = (
-    PatchCase(
-        name="`..` in a path",
+    PatchCase(name="`..` in a path",
         does="creates, changes, deletes and renames to files above the repository",
         stopped_by="path rules",
         edits=(
@@ -80,17 +79,12 @@ _PATHS = (
             (RenameFile("../outside/secret.py", "stolen.py"),),
         ),
         replies=('--- "a/\\056\\056/x"\n+++ "b/\\056\\056/outside/new.py"\n@@ -0,0 +1 @@\n+x\n',),
-        control="naive",
-    ),
-    PatchCase(
-        name="absolute paths",
-        does="writes `/...`, `//host/...`, `C:\\...`, `~/...`",
+        control="naive"),
+    PatchCase(name="absolute paths", does="writes `/...`, `//host/...`, `C:\\...`, `~/...`",
         stopped_by="path rules",
         edits=_creates("{outside}/new.py", "/{outside}/new.py", "C:\\new.py", "~/new.py"),
-        control="naive",
-    ),
-    PatchCase(
-        name=".git in any spelling",
+        control="naive"),
+    PatchCase(name=".git in any spelling",
         does="writes hooks and settings: .git, .GIT, `.git `, `.git.`, git~1, zero-width, NFKC",
         stopped_by="path rules on the folded name",
         edits=_creates(
@@ -114,20 +108,16 @@ _PATHS = (
             "diff --git a/.git/HEAD b/.git/HEAD\ndeleted file mode 100644\n"
             "--- a/.git/HEAD\n+++ /dev/null\n@@ -1 +0,0 @@\n-ref: refs/heads/main\n",
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="git's own files",
+        control="naive"),
+    PatchCase(name="git's own files",
         does="makes .gitattributes (filters), .gitmodules (fetches) and spellings of them",
         stopped_by="path rules",
         edits=_creates(
             ".gitattributes", "pkg/.gitattributes", ".gitmodules", ".GITMODULES", "gitmod~1"
         ),
         replies=(_new(".gitmodules", '[submodule "x"]'), _new(".gitattributes", "* filter=evil")),
-        control="git",
-    ),
-    PatchCase(
-        name="start-up files of Python",
+        control="git"),
+    PatchCase(name="start-up files of Python",
         does="makes .pth, sitecustomize, usercustomize, byte code, *.egg-info and *.dist-info",
         stopped_by="path rules; byte code of a repository is never in a workspace",
         edits=_creates(
@@ -139,29 +129,23 @@ _PATHS = (
                 "x.dist-info/RECORD",
             ),
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="names that are not what they look like",
+        control="naive"),
+    PatchCase(name="names that are not what they look like",
         does="makes names with bidi controls, escapes, line breaks, look-alikes of existing names",
         stopped_by="path rules",
         edits=_creates(
             "a\u202eyp.exe", "a\u2066b.py", "a\x1b[2Jb.py", "a\nb.py", "pkg/\u200bmod.py"
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="names that collide",
+        control="naive"),
+    PatchCase(name="names that collide",
         does="makes files that differ from existing ones, or from each other, in case only",
         stopped_by="index of folded names",
         edits=(
             *_creates("App.py", "PKG/mod.py", "APP.PY"),
             (CreateFile("one.py", _EVIL), CreateFile("ONE.py", _EVIL)),
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="CI, hooks and lock files",
+        control="naive"),
+    PatchCase(name="CI, hooks and lock files",
         does="changes what other machines, editors and commits run",
         stopped_by="protected paths, which need `--allow`",
         edits=_creates(
@@ -174,19 +158,15 @@ _PATHS = (
             *(".circleci/config.yml", "azure-pipelines.yml", ".travis.yml", ".husky/pre-commit"),
             *(".pre-commit-config.yaml", ".vscode/tasks.json", ".devcontainer/devcontainer.json"),
             *("conftest.py", "poetry.lock", "package-lock.json", "GITHUB~1/workflows/ci.yml"),
-        ),
-    ),
-    PatchCase(
-        name="files of secrets",
+        )),
+    PatchCase(name="files of secrets",
         does="makes or changes .env, private keys, .npmrc and their kin",
         stopped_by="protected paths, which need `--allow`",
-        edits=_creates(".env", "deploy/.env.production", ".npmrc", "certs/server.pem", "id_rsa"),
-    ),
-)
+        edits=_creates(".env", "deploy/.env.production", ".npmrc", "certs/server.pem", "id_rsa")),
+)  # fmt: skip
 
 _LINKS = (
-    PatchCase(
-        name="through a tracked link",
+    PatchCase(name="through a tracked link",
         does="changes, replaces and deletes a link, or a file below one, that leads out",
         stopped_by="links are no editable files; O_NOFOLLOW at every step of a write",
         edits=(
@@ -196,21 +176,16 @@ _LINKS = (
             (RenameFile("linked/secret.py", "stolen.py"),),
             (RenameFile("app.py", "linked/new.py"),),
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="new link",
-        does="makes a link out, and in the same patch a file below it",
+        control="naive"),
+    PatchCase(name="new link", does="makes a link out, and in the same patch a file below it",
         stopped_by="modes of links and submodules are refused",
         replies=(
             _new("out", "../outside", "120000"),
             _new("out", "../outside", "120000") + _new("out/new.py", "x"),
             "```diff\n" + _new("app2.py", "/etc/passwd", "120000") + "```\n",
         ),
-        control="git",
-    ),
-    PatchCase(
-        name="copy and rename from outside",
+        control="git"),
+    PatchCase(name="copy and rename from outside",
         does="takes a file above the repository as the source of a copy or a rename",
         stopped_by="path rules hold for every path of a header",
         replies=tuple(
@@ -223,20 +198,14 @@ _LINKS = (
                 "pkg/../../outside/secret.py",
             )
         ),
-        control="git",
-    ),
-    PatchCase(
-        name="gitlink",
-        does="makes a submodule",
+        control="git"),
+    PatchCase(name="gitlink", does="makes a submodule",
         stopped_by="modes of links and submodules are refused",
-        replies=(_new("vendored", "Subproject commit " + "1" * 40, "160000"),),
-    ),
-)
+        replies=(_new("vendored", "Subproject commit " + "1" * 40, "160000"),)),
+)  # fmt: skip
 
 _CONTENT = (
-    PatchCase(
-        name="odd modes",
-        does="makes files setuid, setgid or writable for everybody",
+    PatchCase(name="odd modes", does="makes files setuid, setgid or writable for everybody",
         stopped_by="only the executable bit is known; files are written 644 or 755",
         replies=(
             _git("app.py", "old mode 100644\nnew mode 104755"),
@@ -248,55 +217,37 @@ _CONTENT = (
                 "--- a/app.py\n+++ b/app.py\n@@ -1,2 +1,2 @@\n-x = 1\n+x = 3\n y = 2\n",
             ),
         ),
-        harmless=True,
-    ),
-    PatchCase(
-        name="binary patch",
+        harmless=True),
+    PatchCase(name="binary patch",
         does="brings binary content, 300 MB packed into a few kilobytes among it",
-        stopped_by="binary patches are not read",
-        replies=(_bomb(20_000), _bomb(300_000_000)),
-    ),
-    PatchCase(
-        name="huge text",
-        does="brings megabytes of text",
-        stopped_by="size limit of one edit",
-        edits=((CreateFile("big.py", "x = 1\n" * 400_000),),),
-        control="naive",
-    ),
-    PatchCase(
-        name="NUL and surrogates",
-        does="puts NUL bytes and half characters into source",
+        stopped_by="binary patches are not read", replies=(_bomb(20_000), _bomb(300_000_000))),
+    PatchCase(name="huge text", does="brings megabytes of text",
+        stopped_by="size limit of one edit", edits=((CreateFile("big.py", "x = 1\n" * 400_000),),),
+        control="naive"),
+    PatchCase(name="NUL and surrogates", does="puts NUL bytes and half characters into source",
         stopped_by="content rules",
         edits=(
             (CreateFile("a.py", "x = 1\0\n"),),
             (SearchReplace("app.py", "x = 1\n", "x = '\0'\n"),),
         ),
         replies=('{"edits": [{"path": "a.py", "create": "x = \\"\\ud800\\"\\n\\u0000"}]}',),
-        control="naive",
-    ),
-    PatchCase(
-        name="bidi controls in code",
-        does="hides what code does (CVE-2021-42574)",
+        control="naive"),
+    PatchCase(name="bidi controls in code", does="hides what code does (CVE-2021-42574)",
         stopped_by="content rules",
         edits=(
             (CreateFile("a.py", "access = 'user\u202e \u2066# admin\u2069 \u2066'\n"),),
             (SearchReplace("app.py", "x = 1\n", "x = 1 \u202e# 2\n"),),
         ),
-        control="naive",
-    ),
-    PatchCase(
-        name="line ends",
-        does="sends CRLF for LF and LF for CRLF",
+        control="naive"),
+    PatchCase(name="line ends", does="sends CRLF for LF and LF for CRLF",
         stopped_by="a file keeps its own line ends",
         edits=(
             (SearchReplace("app.py", "x = 1\r\n", "x = 3\r\n"),),
             (SearchReplace("crlf.py", "x = 1\n", "x = 3\n"),),
         ),
         replies=(as_diff([SearchReplace("crlf.py", "x = 1\n", "x = 3\n")]).replace("\n", "\r\n"),),
-        harmless=True,
-    ),
-    PatchCase(
-        name="the same file twice",
+        harmless=True),
+    PatchCase(name="the same file twice",
         does="creates a file twice; edits one that it deletes; says one key of an edit twice",
         stopped_by="edits see each other; all or none",
         edits=(
@@ -307,10 +258,8 @@ _CONTENT = (
             '{"edits": [{"path": "ok.py", "path": "../outside/new.py", "create": "x = 1\\n"}]}',
             '{"edits": [{"path": "../outside/new.py", "path": "ok.py", "create": "x = 1\\n"}]}',
         ),
-        harmless=True,
-    ),
-    PatchCase(
-        name="replies that are no patch",
+        harmless=True),
+    PatchCase(name="replies that are no patch",
         does="sends deep nesting, wrong types, 2 MB of brackets, YAML tags, a pickle",
         stopped_by="readers with limits; nothing is evaluated",
         replies=(
@@ -321,8 +270,7 @@ _CONTENT = (
             "cos\nsystem\n(S'touch owned'\ntR.",
             "__import__('os').system('touch owned')",
         ),
-        harmless=True,
-    ),
-)
+        harmless=True),
+)  # fmt: skip
 
 PATCH_CASES = (*_PATHS, *_LINKS, *_CONTENT)

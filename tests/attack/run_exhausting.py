@@ -39,14 +39,9 @@ def _little_output(result: RunResult) -> str:
 
 
 EXHAUSTING = (
-    RunCase(
-        name="fork bomb",
-        does="forks until it is refused; every child sleeps",
-        stopped_by="process limit (pids cgroup, RLIMIT_NPROC of a uid of its own)",
-        trap=survivors,
-        limits={"processes": 40, "wall_seconds": 10},
-        problem=_few_processes,
-        control=HARMFUL,
+    RunCase(name="fork bomb", does="forks until it is refused; every child sleeps",
+        stopped_by="process limit (pids cgroup, RLIMIT_NPROC of a uid of its own)", trap=survivors,
+        limits={"processes": 40, "wall_seconds": 10}, problem=_few_processes, control=HARMFUL,
         script="""
 started = 0
 try:
@@ -58,44 +53,28 @@ try:
 except OSError:
     pass
 print("started", started, flush=True)
-""",
-    ),
-    RunCase(
-        name="endless output",
-        does="writes to both streams without end",
+"""),
+    RunCase(name="endless output", does="writes to both streams without end",
         stopped_by="output limit; head and tail are kept",
-        limits={"output": MIB, "wall_seconds": 10, "cpu_seconds": 5},
-        problem=_little_output,
-        control=HARMFUL,
-        script="""
+        limits={"output": MIB, "wall_seconds": 10, "cpu_seconds": 5}, problem=_little_output,
+        control=HARMFUL, script="""
 block = b"x" * 65536
 while True:
     os.write(1, block)
     os.write(2, block)
-""",
-    ),
-    RunCase(
-        name="endless report",
-        does="writes a report without end",
-        stopped_by="report limit; what came beyond it is dropped",
-        report=True,
+"""),
+    RunCase(name="endless report", does="writes a report without end",
+        stopped_by="report limit; what came beyond it is dropped", report=True,
         limits={"report": MIB, "wall_seconds": 4, "cpu_seconds": 4},
         problem=lambda result: "" if len(result.report) <= MIB else f"{len(result.report)} kept",
-        control=HARMFUL,
-        script="""
+        control=HARMFUL, script="""
 with open(os.environ["SANDBOX_REPORT"], "wb", buffering=0) as report:
     while True:
         report.write(b"x" * 65536)
-""",
-    ),
-    RunCase(
-        name="one huge file",
-        does="writes one file without end",
-        stopped_by="RLIMIT_FSIZE",
-        limits={"file_size": 4 * MIB, "wall_seconds": 10},
-        problem=_at_most(4 * MIB),
-        control=HARMFUL,
-        script="""
+"""),
+    RunCase(name="one huge file", does="writes one file without end", stopped_by="RLIMIT_FSIZE",
+        limits={"file_size": 4 * MIB, "wall_seconds": 10}, problem=_at_most(4 * MIB),
+        control=HARMFUL, script="""
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 written = 0
 with open("fill", "wb", buffering=0) as file:
@@ -105,30 +84,20 @@ with open("fill", "wb", buffering=0) as file:
             break
         written += done
 print("wrote", written, flush=True)
-""",
-    ),
-    RunCase(
-        name="full workspace",
-        does="writes many files into its workspace",
+"""),
+    RunCase(name="full workspace", does="writes many files into its workspace",
         stopped_by="workspace limit, watched while it runs",
         limits={"workspace": 24 * MIB, "file_size": 8 * MIB, "wall_seconds": 20},
-        problem=ended(Ended.DISK_LIMIT),
-        control=HARMFUL,
-        script="""
+        problem=ended(Ended.DISK_LIMIT), control=HARMFUL, script="""
 for number in range(400):
     with open(f"fill-{number}", "wb") as file:
         file.write(b"x" * 2**20)
     time.sleep(0.03)
-""",
-    ),
-    RunCase(
-        name="full /tmp",
-        does="writes into /tmp and /dev/shm until they are full",
+"""),
+    RunCase(name="full /tmp", does="writes into /tmp and /dev/shm until they are full",
         stopped_by="private tmpfs of a fixed size; under landlock part of the workspace",
         limits={"tmp": 8 * MIB, "workspace": 64 * MIB, "wall_seconds": 25},
-        problem=_at_most(8 * MIB + 64 * MIB),
-        control=HARMFUL,
-        script="""
+        problem=_at_most(8 * MIB + 64 * MIB), control=HARMFUL, script="""
 written = 0
 for place in (temporary, "/dev/shm"):
     for number in range(200):
@@ -139,45 +108,31 @@ for place in (temporary, "/dev/shm"):
             break
         time.sleep(0.03)
 print("wrote", written, flush=True)
-""",
-    ),
-    RunCase(
-        name="many empty files",
-        does="makes empty files in its workspace without end",
+"""),
+    RunCase(name="many empty files", does="makes empty files in its workspace without end",
         stopped_by="workspace limit: an entry counts as a block",
-        limits={"workspace": 8 * MIB, "wall_seconds": 25},
-        problem=ended(Ended.DISK_LIMIT),
-        control=HARMFUL,
-        script="""
+        limits={"workspace": 8 * MIB, "wall_seconds": 25}, problem=ended(Ended.DISK_LIMIT),
+        control=HARMFUL, script="""
 for number in range(100_000):
     os.close(os.open(f"empty-{number}", os.O_CREAT))
     if number % 1000 == 0:
         time.sleep(0.1)
 time.sleep(10)
-""",
-    ),
-    RunCase(
-        name="many empty files in /tmp",
-        does="makes empty files in /tmp without end",
+"""),
+    RunCase(name="many empty files in /tmp", does="makes empty files in /tmp without end",
         stopped_by="limit of files in a private tmpfs; under landlock part of the workspace",
         limits={"tmp": 4 * MIB, "workspace": 8 * MIB, "wall_seconds": 25},
-        problem=ended(Ended.DISK_LIMIT),
-        control=HARMFUL,
-        script="""
+        problem=ended(Ended.DISK_LIMIT), control=HARMFUL, script="""
 for number in range(100_000):
     os.close(os.open(f"{temporary}/empty-{number}", os.O_CREAT))
     if number % 1000 == 0:
         time.sleep(0.1)
 time.sleep(10)
-""",
-    ),
-    RunCase(
-        name="memory",
-        does="takes memory until it is refused",
+"""),
+    RunCase(name="memory", does="takes memory until it is refused",
         stopped_by="memory cgroup where there is one, RLIMIT_AS of each process",
         limits={"address_space": 512 * MIB, "memory": 512 * MIB, "wall_seconds": 15},
-        control=HARMFUL,
-        script="""
+        control=HARMFUL, script="""
 held = []
 try:
     for _ in range(64):
@@ -186,16 +141,13 @@ except MemoryError:
     print("refused after", len(held), flush=True)
 else:
     print("got 4 GiB", flush=True)
-""",
-    ),
-    RunCase(
-        name="memory of many",
+"""),
+    RunCase(name="memory of many",
         does="shares the taking of memory among processes, each below its own limit",
         stopped_by="memory cgroup (without one: out of reach, `agent doctor` says so)",
         needs="total-memory-limit",
         limits={"address_space": 512 * MIB, "memory": 384 * MIB, "wall_seconds": 20},
-        control=HARMFUL,
-        script="""
+        control=HARMFUL, script="""
 alive = []
 for number in range(8):
     read, write = os.pipe()
@@ -211,46 +163,30 @@ held = [child for child, read in alive if os.read(read, 4) == b"held"]
 print("got 1 GiB" if len(held) == 8 else f"refused: {len(held)} of 8", flush=True)
 for child, _ in alive:
     attempt(os.kill, child, signal.SIGKILL)
-""",
-    ),
-    RunCase(
-        name="endless computation",
-        does="computes without end, in several processes",
+"""),
+    RunCase(name="endless computation", does="computes without end, in several processes",
         stopped_by="RLIMIT_CPU of each process and the wall clock",
-        limits={"cpu_seconds": 2, "wall_seconds": 4},
-        trap=survivors,
-        problem=ended(Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.SIGNALLED),
-        control=HARMFUL,
+        limits={"cpu_seconds": 2, "wall_seconds": 4}, trap=survivors,
+        problem=ended(Ended.CPU_LIMIT, Ended.WALL_LIMIT, Ended.SIGNALLED), control=HARMFUL,
         script="""
 for _ in range(3):
     os.fork()
 while True:
     pass
-""",
-    ),
-    RunCase(
-        name="sleep",
-        does="sleeps without end and ignores every signal that it may",
+"""),
+    RunCase(name="sleep", does="sleeps without end and ignores every signal that it may",
         stopped_by="wall clock, then SIGKILL to the whole PID namespace",
-        limits={"wall_seconds": 1},
-        trap=survivors,
-        problem=ended(Ended.WALL_LIMIT),
-        control="would only sleep",
-        script="""
+        limits={"wall_seconds": 1}, trap=survivors, problem=ended(Ended.WALL_LIMIT),
+        control="would only sleep", script="""
 for number in range(1, 32):
     attempt(signal.signal, number, signal.SIG_IGN)
 while True:
     time.sleep(60)
-""",
-    ),
-    RunCase(
-        name="surviving daemon",
+"""),
+    RunCase(name="surviving daemon",
         does="forks twice, leaves the session and the process group, closes its streams",
-        stopped_by="PID namespace: nothing of it outlives the run",
-        needs="pid-namespace",
-        trap=survivors,
-        limits={"wall_seconds": 10},
-        script="""
+        stopped_by="PID namespace: nothing of it outlives the run", needs="pid-namespace",
+        trap=survivors, limits={"wall_seconds": 10}, script="""
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -258,29 +194,19 @@ if os.fork() == 0:
         time.sleep(60)
     os._exit(0)
 time.sleep(0.2)
-""",
-    ),
-    RunCase(
-        name="stopped first process",
-        does="stops and kills process 1 of its namespace",
+"""),
+    RunCase(name="stopped first process", does="stops and kills process 1 of its namespace",
         stopped_by="a signal of a child does not stop it; if it dies everything dies",
-        trap=survivors,
-        limits={"wall_seconds": 3},
-        control="process 1 of this machine is not ours",
+        trap=survivors, limits={"wall_seconds": 3}, control="process 1 of this machine is not ours",
         script="""
 for number in (signal.SIGSTOP, signal.SIGKILL):
     attempt(os.kill, 1, number)
 time.sleep(0.3)
-""",
-    ),
-    RunCase(
-        name="deep and closed folders",
+"""),
+    RunCase(name="deep and closed folders",
         does="leaves folders that are 1,000 deep, without permissions, and links to the host",
-        stopped_by="removal by file descriptor, which follows no link",
-        trap=canaries,
-        limits={"wall_seconds": 15},
-        control="the removal is our own",
-        script="""
+        stopped_by="removal by file descriptor, which follows no link", trap=canaries,
+        limits={"wall_seconds": 15}, control="the removal is our own", script="""
 places, word = json.loads(arguments[0]), arguments[1]
 for number, place in enumerate(places):
     os.symlink(os.path.dirname(place), f"link-{number}")
@@ -293,6 +219,5 @@ os.fchdir(here)
 os.mkdir("closed")
 os.mkdir("closed/inner")
 os.chmod("closed", 0)
-""",
-    ),
-)
+"""),
+)  # fmt: skip

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -65,44 +61,12 @@ def test_there_are_no_privileges(isolated: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
-    [
-        "mount -t tmpfs none /tmp",
-        "mount --bind /tmp /usr",
-        "umount /proc/sys",
-        "mknod disk b 8 0",
-        "/usr/sbin/chroot / true",
-        "unshare --user true",
-        "unshare --mount true",
-        "setpriv --reuid 0 true && exit 0 || exit 1",
-        "chown 0 .",
-    ],
+    "script", ["setpriv --reuid 0 true && exit 0 || exit 1", "chown 0 .", "unshare --mount true"]
 )
 def test_privileged_operations_fail(isolated: Runner, script: str) -> None:
     result = isolated.shell(script)
     assert result.ended is Ended.EXITED
     assert result.exit_code not in (0, 127), result
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments"),
-    [
-        (425, "8, 0"),  # io_uring_setup
-        (321, "0, 0, 0"),  # bpf
-        (250, "0, -3, 0"),  # keyctl: which session keyring?
-        (298, "0, 0, -1, -1, 0"),  # perf_event_open
-        (272, "0x10000000"),  # unshare(CLONE_NEWUSER)
-        (56, "0x10000011, 0, 0, 0, 0"),  # clone(CLONE_NEWUSER)
-        (16, "0, 0x5412, 0"),  # ioctl(TIOCSTI)
-    ],
-)
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
-def test_dangerous_system_calls_are_filtered(isolated: Runner, call: int, arguments: str) -> None:
-    code = (
-        "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
-        f"print(libc.syscall({call}, {arguments}), ctypes.get_errno())"
-    )
-    assert isolated.python(code).stdout == b"-1 1\n"
 
 
 def test_threads_and_processes_work_under_the_filter(isolated: Runner) -> None:
@@ -128,16 +92,6 @@ class TestOnThisHost:
     """Attacks that need more than one directory, as the user who runs the tests."""
 
     sandbox = BwrapSandbox()
-
-    def test_a_link_in_the_workspace_does_not_lead_out(self, tmp_path: Path) -> None:
-        secret = tmp_path / "secret"
-        secret.write_text("hunter2")
-        with empty_workspace(mount=Path("/srv/project")) as workspace:
-            (workspace.path / "link").symlink_to(secret)
-            script = "cat link; echo owned >link; ln -sf /etc/passwd out; cat out"
-            result = self.sandbox.run(Command(("/bin/sh", "-c", script)), workspace)
-        assert b"hunter2" not in result.stdout
-        assert secret.read_text() == "hunter2"
 
     def test_the_home_around_the_mount_point_is_not_shown(self, tmp_path: Path) -> None:
         home = tmp_path / "home"
@@ -223,26 +177,6 @@ class TestOnThisHost:
         ):
             self.sandbox.run(Command(("true",)), workspace)
 
-    def test_nothing_survives_a_killed_agent(self, tmp_path: Path) -> None:
-        code = (
-            "import sys; from pathlib import Path; from sandbox.bwrap import BwrapSandbox; "
-            "from sandbox.types import Command; "
-            "from sandbox.workspace import empty_workspace; "
-            f"w = empty_workspace(mount=Path('/srv/p'), parent=Path({str(tmp_path)!r})); "
-            "print('ready', flush=True); "
-            "BwrapSandbox().run(Command(('sh', '-c', 'while :; do echo x >>alive; sleep 0.05; "
-            "done')), w)"
-        )
-        root = Path(__file__).resolve().parents[2]
-        agent = subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE)
-        with agent:
-            alive = _wait_for(tmp_path, "patchshot-*/tree/alive")
-            agent.send_signal(signal.SIGKILL)
-        time.sleep(0.3)
-        size = alive.stat().st_size
-        time.sleep(0.3)
-        assert alive.stat().st_size == size
-
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_root_of_a_user_namespace_is_isolated_too(self, nobody_runner: Runner) -> None:
         """As in a rootless container, uid 0 has no other uid to drop to."""
@@ -279,12 +213,3 @@ class TestOnThisHost:
             result = self.sandbox.run(Command(("sh", "-c", "echo >>b; cat a b")), workspace)
             assert stat.S_IMODE((workspace.path / "b").stat().st_mode) == 0o644
         assert result.stdout == b"one\ntwo\n\n"
-
-
-def _wait_for(directory: Path, pattern: str) -> Path:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for path in directory.glob(pattern):
-            return path
-        time.sleep(0.05)
-    raise AssertionError(f"{pattern} did not appear")

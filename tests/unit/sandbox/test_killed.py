@@ -68,7 +68,7 @@ def test_a_killed_agent_leaves_no_process_and_no_mount(
     _until(lambda: not _running(mark), "processes of the run are dead")
     assert _mounts() == mounts
     left = list(tmp_path.iterdir())
-    assert [path.name.split("-")[1] for path in left] == [str(killed)]
+    assert [path.name.split("-")[3] for path in left] == [str(killed)]
     assert sweep_stale(tmp_path) == tuple(left)
     assert list(tmp_path.iterdir()) == []
     sweep_groups()
