@@ -12,14 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from agent.shared.terminal import inert, say, unfiltered
-from agent.types.events import (
-    Event,
-    ModelCall,
-    Notice,
-    StageFinished,
-    StageProgress,
-    StageStarted,
-)
+from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress, StageStarted
 
 if TYPE_CHECKING:
     from rich.console import Console

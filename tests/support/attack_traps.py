@@ -334,8 +334,7 @@ def environment(folder: Path) -> Iterator[Trap]:
     os.environ["AWS_SECRET_ACCESS_KEY"] = secret
     try:
         yield Trap(
-            (),
-            lambda result: ["it was read"] * (secret.encode() in result.stdout + result.stderr),
+            (), lambda result: ["it was read"] * (secret.encode() in result.stdout + result.stderr)
         )
     finally:
         del os.environ["AWS_SECRET_ACCESS_KEY"]

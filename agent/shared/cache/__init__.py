@@ -4,19 +4,8 @@
 by key in such a file, within a limit. `sqlite_file` states what happens to damaged files.
 """
 
-from agent.shared.cache.records import (
-    DEFAULT_LIMIT,
-    RecordStore,
-    compress,
-    expand,
-    record_format,
-)
-from agent.shared.cache.sqlite_file import (
-    DamagedFile,
-    ForeignFile,
-    SqliteFile,
-    SqliteFormat,
-)
+from agent.shared.cache.records import DEFAULT_LIMIT, RecordStore, compress, expand, record_format
+from agent.shared.cache.sqlite_file import DamagedFile, ForeignFile, SqliteFile, SqliteFormat
 
 __all__ = [
     "DEFAULT_LIMIT",

@@ -99,10 +99,7 @@ class RecordStore:
         self._file.close()
 
     def _read(
-        self,
-        keys: Sequence[bytes],
-        column: str,
-        value: Callable[[sqlite3.Connection, Any], _T],
+        self, keys: Sequence[bytes], column: str, value: Callable[[sqlite3.Connection, Any], _T]
     ) -> list[tuple[bytes, _T]]:
         """Key and `value(connection, column)` of each known record, marked as used today."""
         records: list[tuple[bytes, _T]] = []

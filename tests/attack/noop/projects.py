@@ -67,10 +67,7 @@ SHOP = Project(
 # The same project, whose own tests show the bug already.
 RED = f"{SHOP_TEST}\n\ndef test_discount():\n    assert total([200], 10) == 180\n"
 RED_SHOP = Project(
-    issue=SHOP.issue,
-    files={**SHOP.files, "tests/test_price.py": RED},
-    test=None,
-    fix=SHOP.fix,
+    issue=SHOP.issue, files={**SHOP.files, "tests/test_price.py": RED}, test=None, fix=SHOP.fix
 )
 
 # --------------------------------------------------------------------------------- unittest by tox

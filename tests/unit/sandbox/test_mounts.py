@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host import (
-    Bind,
-    Link,
-    follow_links,
-    read_only_mounts,
-    system_mounts,
-)
+from sandbox.host import Bind, Link, follow_links, read_only_mounts, system_mounts
 from sandbox.types import SandboxError
 
 

@@ -12,13 +12,7 @@ from agent.shared.console import (
     call_in_words,
     reporter_for,
 )
-from agent.types.events import (
-    ModelCall,
-    Notice,
-    StageFinished,
-    StageProgress,
-    StageStarted,
-)
+from agent.types.events import ModelCall, Notice, StageFinished, StageProgress, StageStarted
 
 EVENTS = (
     StageStarted("retrieve"),

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.container import ContainerSandbox
-from sandbox.container_engine import (
-    Engine,
-    Image,
-    find_engine,
-    find_image,
-)
+from sandbox.container_engine import Engine, Image, find_engine, find_image
 from sandbox.types import Command, SandboxError
 from sandbox.workspace import empty_workspace
 
