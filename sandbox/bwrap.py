@@ -185,10 +185,7 @@ def _check_started(outcome: ProcessOutcome, status: int | None) -> int:
 
 
 def bwrap_options(run: SandboxRun, homes: tuple[Path, ...], version: tuple[int, ...]) -> list[str]:
-    """Return all options up to the command. Writes files for /etc into the scratch directory.
-
-    `homes` are never shown as a whole. Raises SandboxError for paths that must not be shown.
-    """
+    """Return all options up to the command. Raises SandboxError for what must not be shown."""
     variables = (part for item in sorted(run.environment().items()) for part in ("--setenv", *item))
     settings = [path for path in _KERNEL_SETTINGS if Path(path).exists()]
     return [
@@ -288,8 +285,7 @@ def _make_mount_point(mount: Bind | Link, workspace: Workspace) -> bool:
 def _arguments(mounts: Iterable[Bind | Link]) -> list[str]:
     """Return each mount after the directories that lead to it.
 
-    bwrap itself makes missing directories, but closes them to others when the source is closed to
-    others, as our private directory is. The dropped uid could not pass them.
+    bwrap itself would close them to others where the source is closed to others.
     """
     arguments: list[str] = []
     made, bound = {Path("/")}, {Path(path) for path in SYSTEM}
@@ -330,10 +326,7 @@ class BwrapProcess:
         seccomp: bytes | None,
         enter: Callable[[int], None],
     ) -> None:
-        """Start bwrap. `enter` is called with the pid of the first process inside.
-
-        The command is not started before `enter` has returned. Raises SandboxError.
-        """
+        """Start bwrap. `enter` gets the pid of the first process before it starts the command."""
         adopt_orphans()
         self._enter = enter
         self._init: int | None = None

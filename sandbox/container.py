@@ -426,10 +426,7 @@ _KIB = 1024
 
 
 def start_script(run: SandboxRun, engine: Engine, image: Image) -> bytes:
-    """Return the text of the script, which starts the command of `run`.
-
-    Raises SandboxError for a variable that a shell cannot set.
-    """
+    """Return the script that starts the command of `run`. Raises SandboxError."""
     # Where the memory of all processes is bounded, memory that is only reserved does no harm.
     space = None if engine.groups else run.limits.address_space
     return script_text(
@@ -465,9 +462,9 @@ def script_text(
     home: Path,
     address_space: int | None,
 ) -> bytes:
-    """Return the script. Paths are absolute and inside; `address_space` is in bytes.
+    """Return the script. `inherited` are variables that the command must not have.
 
-    `inherited` are variables of the container that the command must not have. Raises SandboxError.
+    Paths are those inside. Raises SandboxError for a variable that a shell cannot set.
     """
     for name in environment:
         if not _can_be_set(name):
@@ -536,9 +533,8 @@ def run_arguments(
     user: str,
     homes: tuple[Path, ...],
 ) -> list[str]:
-    """Return the engine's arguments, including the program that runs in the container.
+    """Return the engine's arguments, including the program; `user` is "uid:gid" of the command.
 
-    `user` is "uid:gid" of the command; `homes` are directories of the host that must not be shown.
     Raises SandboxError for paths that must not be shown.
     """
     return [
@@ -631,9 +627,9 @@ def _mounts(run: SandboxRun, controls: Controls, homes: tuple[Path, ...]) -> lis
 
 
 def _shown(run: SandboxRun, homes: tuple[Path, ...]) -> list[tuple[Path, Path]]:
-    """Return (source, target) of each host path to show, at its own path.
+    """Return (source, target) of each host path to show, except those in the workspace.
 
-    Refuses paths that would hide the image's system. The workspace already shows paths inside it.
+    Raises SandboxError for paths that would hide the image's system.
     """
     shown: dict[Path, Path] = {}
     refused = (*map(Path, _TAKEN), *homes)

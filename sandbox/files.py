@@ -87,9 +87,8 @@ def split_path(path: str) -> tuple[str, ...]:
 def write_file(root: Path, path: str, data: bytes, *, executable: bool | None = None) -> None:
     """Write `data` to `path` below `root`; replaces a file or link that is there.
 
-    `executable` None keeps the bit of the file that is replaced. New files and directories belong
-    to the owner of `root`. Raises OSError when a component of the path is a link or a file, or the
-    path is a directory, and ValueError for a path that is not inside.
+    `executable` None keeps the bit of the file that is replaced. New entries belong to the owner of
+    `root`. Raises OSError, and ValueError for a path that is not inside.
     """
     *parents, name = split_path(path)
     with _opened(root, parents, create=True) as directory:
@@ -104,11 +103,7 @@ def write_file(root: Path, path: str, data: bytes, *, executable: bool | None = 
 
 
 def delete_file(root: Path, path: str) -> None:
-    """Remove the file or link at `path` and the directories that become empty.
-
-    A missing path is no error, nor is a path through a link or a file. Raises OSError when `path`
-    is a directory.
-    """
+    """Remove the file or link at `path`, if it exists, and the directories that become empty."""
     *parents, name = split_path(path)
     try:
         with _opened(root, parents, create=False) as directory:
@@ -163,8 +158,7 @@ def read_file(root: Path, name: str, limit: int) -> bytes:
 def open_parent(root: Path, path: str) -> Iterator[tuple[int, str]]:
     """Yield a descriptor of the folder that holds `path` below `root`, and the name in it.
 
-    Raises OSError when a component of the path is missing, a link or a file, and ValueError for a
-    path that is not inside.
+    Raises OSError (a component is missing, a link or a file), ValueError for a path outside.
     """
     *parents, name = split_path(path)
     with _opened(root, parents, create=False) as directory:
@@ -246,20 +240,14 @@ class PrivateDirectory:
 
 
 def make_private(parent: Path | None = None) -> PrivateDirectory:
-    """Make a directory below `parent` (default: the temporary directory of the system).
-
-    Raises OSError when it cannot be made.
-    """
+    """Make a directory below `parent` (default: the system's temporary one). Raises OSError."""
     path = (Path(tempfile.gettempdir()) if parent is None else parent) / new_name()
     path.mkdir(mode=0o700)
     return PrivateDirectory(path)
 
 
 def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
-    """Remove what killed agents of this user left below `parent`; return it in path order.
-
-    The default is every directory where agents put them.
-    """
+    """Remove what killed agents left below `parent` (None: every place); return it in order."""
     parents = temporary_directories() if parent is None else (parent,)
     paths = (path for folder in parents for path in folder.glob("patchshot-*"))
     stale = sorted(path for path in paths if is_abandoned(path.name) and _is_own_directory(path))
@@ -269,10 +257,7 @@ def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete `path` and its content, also directories without permissions and very deep ones.
-
-    Uses `rm` instead of shutil.rmtree, because a tree may be deeper than the interpreter's stack.
-    """
+    """Delete `path` and its content, also what is closed, or deeper than our own stack."""
     _quietly("rm", "-rf", "--", str(path))
     if os.path.lexists(path):
         _quietly("chmod", "-R", "u+rwx", "--", str(path))

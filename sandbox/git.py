@@ -92,7 +92,7 @@ class GitDirectory:
 
 
 def find_git_directory(repository: Path) -> GitDirectory:
-    """Find the git directory of a work tree, a linked work tree, a submodule or a bare repository.
+    """Find the git directory of a (linked) work tree, submodule or bare repository.
 
     Raises WorkspaceError when `repository` is none of these.
     """
@@ -109,10 +109,7 @@ def find_git_directory(repository: Path) -> GitDirectory:
 
 
 def read_control_file(path: Path, most: int = _REFERENCE_BYTES) -> bytes | None:
-    """Read a file of a git directory; None where there is none.
-
-    Raises WorkspaceError for anything but a regular file of at most `most` bytes.
-    """
+    """Read a regular file of at most `most` bytes; None for no file. Raises WorkspaceError."""
     try:
         data = read_small_file(path, most)
     except OSError as error:
@@ -123,10 +120,7 @@ def read_control_file(path: Path, most: int = _REFERENCE_BYTES) -> bytes | None:
 
 
 def check_objects(objects: Path) -> None:
-    """Check that git can open every file of an object store and of its alternates.
-
-    Raises WorkspaceError otherwise.
-    """
+    """Raise WorkspaceError unless git can open every file of a store and its alternates."""
     known: set[Path] = set()
     waiting = [objects]
     for _ in range(_ALTERNATES_DEPTH + 1):
@@ -148,9 +142,9 @@ def check_references(common: Path) -> None:
 
 
 def check_files(folder: Path, *, most: int | None = None, depth: int = _FOLDER_DEPTH) -> None:
-    """Check that a folder holds, at any depth, regular files of at most `most` bytes only.
+    """Raise WorkspaceError unless a folder holds, at any depth, files of at most `most` bytes.
 
-    A link to such a file may be there too. Raises WorkspaceError otherwise.
+    A link to a regular file may be there too.
     """
     try:
         with os.scandir(folder) as entries:
@@ -213,11 +207,10 @@ _SETTINGS = (
 def check_out(
     repository: Path, commit: str, tree: Path, withheld: Collection[str] = frozenset()
 ) -> None:
-    """Make `tree` (which must not exist) a clone of `repository` at `commit`, checked out.
+    """Make `tree`, which must not exist, a clone of `repository` at the full id `commit`.
 
-    `commit` is a full id, SHA-1 or SHA-256. The contents of the `withheld` paths are not among the
-    objects of the clone; the caller replaces the files. Raises WorkspaceError when the repository
-    or the commit is missing or incomplete, or git is.
+    The contents of `withheld` paths are not among its objects; the caller replaces the files.
+    Raises WorkspaceError when the repository, the commit or git is missing or incomplete.
     """
     if _COMMIT.fullmatch(commit) is None:
         raise WorkspaceError(f"not a full commit id: {commit!r}; resolve it with git rev-parse")
@@ -241,10 +234,7 @@ def check_out(
 
 
 def objects_directory(repository: Path) -> Path:
-    """Return the object store of a work tree, a linked work tree or a bare repository.
-
-    Raises WorkspaceError when `repository` is none of these, or git could not open its files.
-    """
+    """Return the checked object store of a repository. Raises WorkspaceError."""
     objects = find_git_directory(repository).objects
     check_objects(objects)
     return objects.resolve()

@@ -57,8 +57,7 @@ def command_environment(
 def find_spare_uid() -> int | None:
     """Find a uid (and gid) to drop to; None when this process may not change its uid.
 
-    Where the kernel maps the unused range, every call returns another uid. No other process of the
-    machine then shares it, and the limit on processes counts this sandbox's alone.
+    Nearly always each call gives another one, so that a limit of processes counts no other run's.
     """
     if os.geteuid() != 0:
         return None
@@ -234,11 +233,9 @@ class InterpreterPaths:
 def find_interpreter(python: Path, *, work_tree: Path | None = None) -> InterpreterPaths:
     """Find the environment of `python`, its installation, and the links between them.
 
-    `python` may belong to a virtual environment or the system, or be a launcher (a shim of pyenv);
-    the answer then names the real interpreter. A virtual environment, and whatever lies in
-    `work_tree` or is reached through it, is described by its files and is not run. Any other
-    interpreter runs once on the host, isolated and without site, so it must be one that the user
-    chose and that this user or root owns.
+    The answer names the real interpreter behind a launcher (a shim of pyenv). A virtual
+    environment, and whatever lies in `work_tree` or is reached through it, is described by its
+    files and is not run. Any other runs once on the host, isolated and without site.
 
     Raises SandboxError when it is missing, belongs to somebody else, or does not answer.
     """
@@ -260,8 +257,7 @@ def _is_environment(python: Path) -> bool:
 def _described(python: Path, work_tree: Path | None) -> InterpreterPaths:
     """Describe an interpreter by its place, its links and its pyvenv.cfg (PEP 405).
 
-    A folder is shown only if it is a virtual environment or holds a Python installation, so that
-    neither a link nor a configuration file can show any other folder of the user.
+    So that neither can show other folders of the user, a folder must hold a Python installation.
     """
     environment = python.parent.parent
     real, _ = follow_links(python)

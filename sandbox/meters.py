@@ -287,10 +287,7 @@ class MemoryDiskMeter(Meter):
         self._full = ""
 
     def enter(self, pid: int) -> None:
-        """Wait until the sandbox whose first process is `pid` has the directories; open them.
-
-        Where we may not look into them, nothing is noticed.
-        """
+        """Wait until the sandbox has the directories, and open those that we may look into."""
         deadline = time.monotonic() + _SETUP_SECONDS
         for path, size in sorted(self._sizes.items()):
             while (held := _open_inside(pid, path, size)) is None:
@@ -343,10 +340,7 @@ def _disk_usage(unit: str, *directories: str) -> int | None:
 
 
 def _open_inside(pid: int, path: str, size: int) -> int | None:
-    """Open a directory inside; None while it is not a file system of that size yet.
-
-    Before the sandbox is set up, the path leads to this machine's own directory.
-    """
+    """Open a directory inside; None while the path still leads to this machine's own."""
     try:
         descriptor = os.open(f"/proc/{pid}/root{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -79,10 +79,7 @@ class SandboxRun:
         report_directory: Path = REPORT_DIRECTORY,
         junit_directory: Path = JUNIT_DIRECTORY,
     ) -> Mapping[str, str]:
-        """Return all variables of the command; the paths are as the command sees them.
-
-        Raises SandboxError for a variable that cannot be set.
-        """
+        """Return all variables of the command, with paths as it sees them. Raises SandboxError."""
         reports = {
             "SANDBOX_REPORT": str(report_directory / REPORT_NAME),
             "SANDBOX_JUNIT": str(junit_directory / JUNIT_NAME),
@@ -100,8 +97,7 @@ class SandboxRun:
     ) -> Meters:
         """Return everything that measures the run.
 
-        `temporary` are writable directories on the host beside the workspace; `in_memory` are
-        directories in memory inside the sandbox, with their sizes in bytes.
+        `temporary` are writable directories on the host, `in_memory` those inside, with their size.
         """
         tree = TreeMeter(self.limits, frozenset() if group is None else group.bounds)
         directories = [self.workspace.path, *temporary]

@@ -18,41 +18,19 @@ from pathlib import Path
 from typing import Any
 
 # Denied calls with their numbers on x86-64 and on aarch64.
+# Keyrings are not namespaced. Since Linux 5.0, new calls have the same number everywhere.
 _DENIED: Mapping[str, tuple[int, int]] = {
-    "acct": (163, 89),
-    "add_key": (248, 217),  # keyrings are not namespaced
-    "bpf": (321, 280),
-    "chroot": (161, 51),
-    "delete_module": (176, 106),
-    "finit_module": (313, 273),
-    "fsconfig": (431, 431),  # since Linux 5.0, new calls have the same number everywhere
-    "fsmount": (432, 432),
-    "fsopen": (430, 430),
-    "fspick": (433, 433),
-    "init_module": (175, 105),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "io_uring_setup": (425, 425),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "mount": (165, 40),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428),
-    "perf_event_open": (298, 241),
-    "pivot_root": (155, 41),
-    "quotactl": (179, 60),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "setns": (308, 268),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "userfaultfd": (323, 282),
-}
+    "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "chroot": (161, 51),
+    "delete_module": (176, 106), "finit_module": (313, 273), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433), "init_module": (175, 105),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
+    "kexec_file_load": (320, 294), "kexec_load": (246, 104), "keyctl": (250, 219),
+    "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),
+    "open_by_handle_at": (304, 265), "open_tree": (428, 428), "perf_event_open": (298, 241),
+    "pivot_root": (155, 41), "quotactl": (179, 60), "reboot": (169, 142), "request_key": (249, 218),
+    "setns": (308, 268), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
+    "umount2": (166, 39), "userfaultfd": (323, 282),
+}  # fmt: skip
 
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: bound to a network namespace
 

@@ -99,9 +99,8 @@ class ReportPipe:
 class ReportChannels:
     """The report pipe and the JUnit file, in new directories below `scratch`. A context manager.
 
-    The sandbox shows `report_directory`, which holds the FIFO REPORT_NAME, read-only, and
-    `junit_directory`, where the command may make the file JUNIT_NAME, writable. `owner` is the uid
-    (and gid) of the command, None when it is our own. Raises SandboxError when they cannot be made.
+    The sandbox shows `report_directory` with the FIFO REPORT_NAME read-only, and `junit_directory`,
+    where the command may make JUNIT_NAME, writable. `owner` is its uid and gid, None for our own.
     """
 
     def __init__(self, scratch: Path, limits: Limits, owner: int | None) -> None:
@@ -124,10 +123,7 @@ class ReportChannels:
         self.pipe.close()
 
     def junit(self) -> bytes:
-        """Read the JUnit file up to `Limits.report`; b"" when it is missing or no regular file.
-
-        Call this when the command is dead.
-        """
+        """Read the JUnit file of a dead command; b"" when it is missing or no regular file."""
         return read_file(self.junit_directory, JUNIT_NAME, self._limit)
 
 
@@ -164,10 +160,9 @@ _GUARD = 'read -r word && read -r _ && exit; exec "$@" "${word:--1}"'
 
 
 class Guard:
-    """Runs `argv` when this process dies before the context is left.
+    """Runs `argv` when this process dies, however that happens, before the context is left.
 
-    It is a shell in a session of its own that waits on a pipe from us. The pipe ends when we do,
-    however that happens. Leave the context when the run is dead. Raises SandboxError.
+    It is a shell in a session of its own that waits for the end of a pipe from us.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -279,10 +274,8 @@ def watch(
 ) -> ProcessOutcome:
     """Wait for `process` (stdout and stderr piped) within `limits`, and kill its whole tree.
 
-    `kill` is called in every case, also when the process ended by itself, so that nothing it
-    started survives. It must return when the tree is dead. `report` is read meanwhile.
-
-    Raises SandboxError when the process cannot be killed.
+    `kill` is called in every case, so that nothing that the process started survives. It must
+    return when the tree is dead. Raises SandboxError when the process cannot be killed.
     """
     started = time.monotonic()
     streams = _Streams(process, limits.output, report)
@@ -403,10 +396,9 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
 def run_result(
     outcome: ProcessOutcome, status: int, limits: Limits, channels: ReportChannels | None
 ) -> RunResult:
-    """Return the result of a run that has ended, with what came through its `channels`.
+    """Return the result of a run that has ended. `status`: see `explain_status`.
 
-    `status` is the command's: 0..255 (128 + N for signal N) or -N. When a limit was reached and the
-    command failed or was killed, the limit is the reason; when it succeeded, only a detail.
+    A limit that was reached is the reason of a failure, and only a detail of a success.
     """
     ended, code, detail = _find_end(outcome, status, limits)
     return RunResult(

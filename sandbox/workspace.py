@@ -34,11 +34,10 @@ _TOOL_SECONDS = 300.0
 
 
 class Workspace:
-    """A private directory tree. Close it (or use it as a context manager) to remove it.
+    """A private directory tree, `path` on the host, shown by a sandbox at `mount`.
 
-    `path` is the tree on the host, `mount` the absolute path at which a sandbox shows it. Host code
-    must not run anything inside `path` after a command ran there, because its content is untrusted.
-    Run one command at a time; for parallel runs, copy.
+    Close it (or use it as a context manager) to remove it. Its content is untrusted once a command
+    ran there. Run one command at a time; for parallel runs, copy.
     """
 
     def __init__(self, private: PrivateDirectory, mount: Path, *, parent: Path | None) -> None:
@@ -79,7 +78,6 @@ class Workspace:
     def write(self, path: str, data: bytes | None, executable: bool | None = None) -> None:
         """Write `data` to the relative `path`; None deletes what is there.
 
-        Replaces links and never follows them. Makes directories, and removes empty ones, as needed.
         `executable` None keeps the bit of the file that is replaced. Raises WorkspaceError for a
         path that leaves the tree, lies in `.git` or `__pycache__`, or leads through a link.
         """
@@ -114,10 +112,7 @@ class Workspace:
         return path
 
     def make_mount_point(self, path: str, *, is_directory: bool) -> None:
-        """Make the relative `path` a directory or a file, to mount something on it.
-
-        Raises WorkspaceError when a component of it is a link or of the other kind.
-        """
+        """Make the relative `path` a directory or a file. Raises WorkspaceError for a link."""
         try:
             if is_directory:
                 make_directory(self.path, path)
@@ -127,20 +122,14 @@ class Workspace:
             raise WorkspaceError(f"cannot mount on {path!r}: {error.strerror}") from error
 
     def ensure_link(self, path: str, points_to: str) -> None:
-        """Make the relative `path` a symbolic link, unless it exists.
-
-        Raises WorkspaceError when a component of it is a link or a file.
-        """
+        """Make the relative `path` a symbolic link, unless it exists. Raises WorkspaceError."""
         try:
             make_link(self.path, path, points_to)
         except OSError as error:
             raise WorkspaceError(f"cannot link {path!r}: {error.strerror}") from error
 
     def give_to(self, uid: int) -> None:
-        """Make `uid` (and the gid of the same number) own the tree; only root can.
-
-        Raises WorkspaceError when that fails.
-        """
+        """Make `uid` (and its gid) own the tree, as only root can. Raises WorkspaceError."""
         if self._owner != uid:
             _run_tool("chown", "-R", "-h", "--", f"{uid}:{uid}", str(self.path))
             self._owner = uid
@@ -164,13 +153,10 @@ def prepare_workspace(
     """Make a private copy of `repository` at `commit` with `overlay` written over it.
 
     Runs nothing of the repository and reads only its object store. `overlay` maps a relative path
-    to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is where
-    the sandbox shows the tree. The default is the repository's own path, so that an editable
-    install of the project in the user's environment finds the private copy there. `parent` holds
-    the private directory; see `choose_directory` for the default. The contents that `withheld`
-    paths have in the commit are nowhere in the copy; `overlay` says what stands in their place.
-
-    Raises WorkspaceError when the copy cannot be made.
+    to its bytes, or to None for a deleted file; `__pycache__` is left out. `mount` is by default
+    the repository's own path, where an editable install of the project finds the copy. `parent`
+    holds it (default: `choose_directory`). The contents of `withheld` paths are not in the copy;
+    `overlay` says what stands in their place. Raises WorkspaceError.
     """
     if parent is None:
         parent = choose_directory(store_size(objects_directory(repository)))

@@ -133,36 +133,32 @@ def test_the_oracle_sees_what_git_apply_does(case: PatchCase, world: World) -> N
     assert world.evidence(before) != []
 
 
-@pytest.mark.attack_case("file that becomes a link")
-def test_a_file_that_has_become_a_link_is_not_written_through(world: World) -> None:
-    proposal = parse_reply('{"edits": [{"path": "app.py", "search": "x = 1", "replace": "x = 3"}]}')
+_FILE = '{"edits": [{"path": "app.py", "search": "x = 1", "replace": "x = 3"}]}'
+_BELOW = '{"edits": [{"path": "pkg/mod.py", "search": "limit = 10", "replace": "limit = 11"}]}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "place", "said"),
+    [
+        pytest.param(_FILE, "app.py", "app.py is a link now",
+                     marks=pytest.mark.attack_case("file that becomes a link")),
+        pytest.param(_BELOW, "pkg", "pkg/mod.py is behind a link now",
+                     marks=pytest.mark.attack_case("folder that becomes a link")),
+    ],
+)  # fmt: skip
+def test_what_has_become_a_link_is_not_written_through(
+    world: World, reply: str, place: str, said: str
+) -> None:
+    proposal = parse_reply(reply)
     assert not isinstance(proposal, ParseFailure)
     snapshot = take_snapshot(world.root)
     patch = apply_proposal(proposal, snapshot)
     assert not isinstance(patch, ApplyFailure)
-    (world.root / "app.py").unlink()
-    (world.outside / "same.py").write_bytes(snapshot.read("app.py"))
-    (world.root / "app.py").symlink_to("../outside/same.py")
+    shutil.move(world.root / place, world.outside / place)
+    (world.root / place).symlink_to(f"../outside/{place}")
     before = fingerprint(world.folder)
     delivery = write_into_work_tree(patch, snapshot.root)
     assert delivery.failed
-    assert "app.py is a link now" in delivery.message
-    assert fingerprint(world.folder) == before
-
-
-@pytest.mark.attack_case("folder that becomes a link")
-def test_a_folder_that_has_become_a_link_is_not_written_through(world: World) -> None:
-    edit = '{"edits": [{"path": "pkg/mod.py", "search": "limit = 10", "replace": "limit = 11"}]}'
-    proposal = parse_reply(edit)
-    assert not isinstance(proposal, ParseFailure)
-    snapshot = take_snapshot(world.root)
-    patch = apply_proposal(proposal, snapshot)
-    assert not isinstance(patch, ApplyFailure)
-    shutil.move(world.root / "pkg", world.outside / "pkg")
-    (world.root / "pkg").symlink_to("../outside/pkg")
-    before = fingerprint(world.folder)
-    delivery = write_into_work_tree(patch, snapshot.root)
-    assert delivery.failed
-    assert "pkg/mod.py is behind a link now" in delivery.message
+    assert said in delivery.message
     assert fingerprint(world.folder) == before
     assert run_git(world.root, "status", "--porcelain") != ""

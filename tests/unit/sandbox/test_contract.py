@@ -180,20 +180,6 @@ def test_cwd_outside_the_workspace_is_refused(cwd: str) -> None:
         ProcessSandbox().run(Command(argv=("true",), cwd=cwd), workspace)
 
 
-def test_a_report_comes_back(run: Runner) -> None:
-    assert run.shell('printf data >"$SANDBOX_REPORT"', report=True).report == b"data"
-
-
-def test_no_report_is_empty(run: Runner) -> None:
-    assert run.shell("true", report=True).report == b""
-    assert run.shell('test -z "${SANDBOX_REPORT+set}"').exit_code == 0
-
-
-def test_a_report_is_cut_at_its_limit(run: Runner) -> None:
-    script = 'head -c 5000 /dev/zero >"$SANDBOX_REPORT"'
-    assert run.shell(script, report=True, report_size=4000).report == bytes(4000)
-
-
 def test_a_daemon_does_not_survive(run: Runner) -> None:
     mark = f"3600.{uuid.uuid4().int % 10**9}"
     script = f"setsid setsid sleep {mark} >/dev/null 2>&1 & (sleep {mark} &) ; sleep 0.2; echo ok"

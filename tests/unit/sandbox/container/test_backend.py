@@ -21,6 +21,7 @@ from sandbox.container_image import TESTBED, candidate_interpreters, prepare_pro
 from sandbox.runs import open_run
 from sandbox.types import Command, Ended, Limits, RunResult, SandboxError
 from sandbox.workspace import Workspace, empty_workspace, prepare_workspace
+from tests.conftest import run_git
 from tests.support.images import TESTBED_PYTHON, require_container
 from tests.support.sandboxes import ROOT, Runner
 
@@ -333,40 +334,16 @@ def parent(process: Path) -> int:
 # ------------------------------------------------------------------------------- images of others
 
 
-def repository(folder: Path, files: Mapping[str, str]) -> tuple[Path, str]:
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    root = folder / "project"
-    for name, text in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def git(*arguments: str) -> str:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        return subprocess.run(
-            ["git", *identity, *arguments],
-            cwd=root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-
-    git("init", "--quiet")
-    git("add", "--all")
-    git("commit", "--quiet", "-m", "base")
-    return root, git("rev-parse", "HEAD")
-
-
 def test_a_project_is_tested_where_its_image_has_it(
-    container: ContainerSandbox, tmp_path: Path
+    container: ContainerSandbox, make_repository: Callable[[Mapping[str, str]], Path]
 ) -> None:
     """The tree comes from the repository, its build products and interpreter from the image."""
     files = {
         "pkg/__init__.py": "from pkg._version import version\n",
         "tests/test_pkg.py": "import pkg\ndef test():\n    assert pkg.version == '1.2.3'\n",
     }
-    root, commit = repository(tmp_path, files)
+    root = make_repository(files)
+    commit = run_git(root, "rev-parse", "HEAD").strip()
     python = str(candidate_interpreters(container)[0].path)
     assert python == TESTBED_PYTHON
     argv = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")

@@ -87,15 +87,9 @@ def test_lines_that_are_no_interpreters_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "a.so",
-        "pkg/_fast.cpython-311-x86_64-linux-gnu.so",
-        "lib/libx.so.1.2",
-        "pkg/mod.pyd",
-        "pkg/_version.py",
-        "pkg/version.py",
-        "Pkg.egg-info/PKG-INFO",
-        "src/pkg.egg-info/entry_points.txt",
-        "pkg.egg-link",
+        *("a.so", "pkg/_fast.cpython-311-x86_64-linux-gnu.so", "lib/libx.so.1.2", "pkg/mod.pyd"),
+        *("pkg/_version.py", "pkg/version.py", "Pkg.egg-info/PKG-INFO"),
+        *("src/pkg.egg-info/entry_points.txt", "pkg.egg-link"),
     ],
 )
 def test_products(path: str) -> None:
@@ -105,26 +99,14 @@ def test_products(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "",
-        "/a.so",
-        "../a.so",
-        "a/../../b.so",
-        ".git/hooks/x.so",
-        ".GIT/x.so",
-        "pkg/__pycache__/x.so",
-        "node_modules/x/y.so",
-        "pkg/mod.py",
-        "setup.py",
-        "conftest.py",
-        "tests/test_version.pyc",
-        "x.pth",
-        "pkg.egg-info/evil.pth",
-        "a\0.so",
-        "readme.so.md",
+        *("/a.so", "../a.so", "a/../../b.so", ".git/hooks/x.so", ".GIT/x.so"),
+        *("pkg/__pycache__/x.so", "node_modules/x/y.so", "pkg/mod.py", "setup.py", "conftest.py"),
+        *("tests/test_version.pyc", "x.pth", "pkg.egg-info/evil.pth", "a\x00.so", "readme.so.md"),
     ],
 )
 def test_no_products(path: str) -> None:
     assert not is_product(path)
+    assert not is_product("")
 
 
 def test_an_archive_leads_nowhere() -> None:

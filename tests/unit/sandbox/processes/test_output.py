@@ -70,15 +70,11 @@ def test_the_plugins_way_of_opening_it_works(run: Runner) -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        'rm -f "$SANDBOX_REPORT"',
-        ': >"$SANDBOX_REPORT"',
-        'mv /dev/null "$SANDBOX_REPORT"',
-        'ln -sf /etc/passwd "$SANDBOX_REPORT"',
-        'cp -f /etc/passwd "$SANDBOX_REPORT.new" && mv "$SANDBOX_REPORT.new" "$SANDBOX_REPORT"',
-        'chmod 0666 "$SANDBOX_REPORT"',
-        'truncate -s 0 "$SANDBOX_REPORT"',
-        'timeout 1 cat "$SANDBOX_REPORT"',
-        'mv "${SANDBOX_REPORT%/*}" /tmp/away',
+        *('rm -f "$SANDBOX_REPORT"', ': >"$SANDBOX_REPORT"', 'mv /dev/null "$SANDBOX_REPORT"'),
+        *('ln -sf /etc/passwd "$SANDBOX_REPORT"',),
+        *('cp -f /etc/passwd "$SANDBOX_REPORT.new" && mv "$SANDBOX_REPORT.new" "$SANDBOX_REPORT"',),
+        *('chmod 0666 "$SANDBOX_REPORT"', 'truncate -s 0 "$SANDBOX_REPORT"'),
+        *('timeout 1 cat "$SANDBOX_REPORT"', 'mv "${SANDBOX_REPORT%/*}" /tmp/away'),
     ],
 )
 def test_what_was_written_cannot_be_taken_back(isolated: Runner, attack: str) -> None:

@@ -13,28 +13,11 @@ from agent.shared.secrets import MASK, is_secret_path, mask_secrets
 @pytest.mark.parametrize(
     "path",
     [
-        ".env",
-        "deploy/.env.production",
-        ".env.local",
-        "id_rsa",
-        "certs/server.pem",
-        "a/b.key",
-        ".npmrc",
-        "home/.aws/credentials",
-        ".netrc",
-        "x.p12",
-        ".ENV",
-        "infra/terraform.tfstate",
-        "config/prod.env",
-        "secrets.yaml",
-        "deploy/app-secrets.yml",
-        "credentials.json",
-        "infra/prod.tfvars",
-        "infra/prod.tfvars.json",
-        "service-account.json",
-        "gcp/my-service_account-prod.json",
-        "client_secret_1.json",
-        ".pypirc",
+        *(".env", "deploy/.env.production", ".env.local", "id_rsa", "certs/server.pem", "a/b.key"),
+        *(".npmrc", "home/.aws/credentials", ".netrc", "x.p12", ".ENV", "infra/terraform.tfstate"),
+        *("config/prod.env", "secrets.yaml", "deploy/app-secrets.yml", "credentials.json"),
+        *("infra/prod.tfvars", "infra/prod.tfvars.json", "service-account.json"),
+        *("gcp/my-service_account-prod.json", "client_secret_1.json", ".pypirc"),
         ".streamlit/secrets.toml",
     ],
 )
@@ -45,24 +28,10 @@ def test_files_made_for_secrets(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        ".env.example",
-        "config/.env.sample",
-        "env.py",
-        "keys.py",
-        "id_rsa.pub",
-        "secrets.py",
-        "tests/test_env.py",
-        "environment.yml",
-        "aws/credentials.py",
-        ".envoy.yaml",
-        "example.env",
-        "prod.env.example",
-        "secrets.example.yaml",
-        "secretsanta.yaml",
-        "docs/secrets.md",
-        "shop/credentials.go",
-        "service_account.py",
-        "variables.tf",
+        *(".env.example", "config/.env.sample", "env.py", "keys.py", "id_rsa.pub", "secrets.py"),
+        *("tests/test_env.py", "environment.yml", "aws/credentials.py", ".envoy.yaml"),
+        *("example.env", "prod.env.example", "secrets.example.yaml", "secretsanta.yaml"),
+        *("docs/secrets.md", "shop/credentials.go", "service_account.py", "variables.tf"),
     ],
 )
 def test_other_files(path: str) -> None:
@@ -73,29 +42,6 @@ def test_other_files(path: str) -> None:
 RANDOM = "q7Rf2Zx9" + "Lm4Tb8Wn" + "C6Vy1KpD"
 HEX = "9f86d081" + "884c7d65" + "9a2feaa0" + "c55ad015"
 KEY_LINES = "\n".join(["MIIEpAIBAAKCAQEA7bq" + RANDOM * 2] * 3)
-
-SECRETS = {
-    "aws": "AKIA" + "Q3EGRIZX7M4WNPL2",
-    "github": "ghp_" + "a1B2c3D4e5" * 4,
-    "github-fine": "github_pat_" + "11ABCDEFG0" * 7,
-    "gitlab": "glpat-" + RANDOM,
-    "slack": "xoxb-" + "123456789012-" + RANDOM,
-    "google": "AIza" + (RANDOM * 2)[:35],
-    "openai": "sk-proj-" + RANDOM + RANDOM,
-    "anthropic": "sk-ant-api03-" + RANDOM + RANDOM,
-    "stripe": "sk_live_" + RANDOM,
-    "npm": "npm_" + (RANDOM * 2)[:36],
-    "hugging-face": "hf_" + "AbCdEfGhIj" * 3 + "KlMn",
-    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJ" + "zdWIiOiIxMjM0In0" + "." + RANDOM,
-}
-
-
-@pytest.mark.parametrize("name", sorted(SECRETS))
-def test_vendor_keys_are_masked_wherever_they_stand(name: str) -> None:
-    secret = SECRETS[name]
-    masked = mask_secrets(f'call("{secret}")  # and {secret}\nnext line')
-    assert masked.text == f'call("{MASK}")  # and {MASK}\nnext line'
-    assert masked.count == 2
 
 
 @pytest.mark.parametrize(

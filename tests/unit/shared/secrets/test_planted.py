@@ -43,7 +43,8 @@ PREFIXED = {
     "pypi": f"pypi-AgEIcHlwaS5vcmc{drawn(80)}",
     "hugging face": f"hf_{drawn(34)}",
     "sendgrid": f"SG.{drawn(22)}.{drawn(43)}",
-    "stripe": f"rk_live_{drawn(24)}",
+    "stripe": f"sk_live_{drawn(24)}",
+    "stripe restricted": f"rk_live_{drawn(24)}",
     "square": f"sq0csp-{drawn(43)}",
     "mailgun": f"key-{drawn(32, HEX)}",
     "vault": f"hvs.{drawn(90)}",
@@ -138,6 +139,8 @@ def masked(template: str, value: str) -> bool:
 def test_what_a_vendor_issues_is_masked(name: str) -> None:
     for template in ("use @ here", 'x = "@"', "- @", "f(b'@')", "a: @,"):
         assert masked(template, PREFIXED[name]), template
+    both = mask_secrets(f'call("{PREFIXED[name]}")  # and {PREFIXED[name]}\nnext line')
+    assert (both.text, both.count) == (f'call("{MASK}")  # and {MASK}\nnext line', 2)
 
 
 def test_assignments_of_eight_languages_are_masked() -> None:
