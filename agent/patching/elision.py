@@ -23,7 +23,7 @@ _ELISION = re.compile(
 # Comments that can only stand for omitted code; `...` alone may be Python syntax.
 _SURE = re.compile(
     rf"\s*{_SIGN}\s*(?:"
-    rf"{_DOTS}\s*{_WHAT}\s*{_DOTS}?|{_WHAT}\s*{_DOTS}"
+    rf"{_DOTS}(?:\s*{_WHAT}\s*{_DOTS}?)?|{_WHAT}\s*{_DOTS}"
     r"|(?:the )?(?:rest|remainder) of (?:the |this )?(?:\w+ )?(?:code|file|function|method|class"
     r"|body|implementation|module|logic)(?: (?:remains|stays|is|as|goes)[\w ]{0,40})?\.?"
     r"|(?:the )?existing (?:code|implementation|logic)(?: (?:here|remains|stays)[\w ]{0,40})?\.?"
@@ -43,15 +43,18 @@ def is_elision(line: str) -> bool:
     return len(line) <= _MAX_LINE and _ELISION.fullmatch(line) is not None
 
 
+def surely_elided(line: str) -> bool:
+    """Whether a line is a comment that can only stand for omitted lines."""
+    return len(line) <= _MAX_LINE and (line.strip() == "…" or _SURE.fullmatch(line) is not None)
+
+
 def abbreviates(wanted: Wanted) -> str | None:
     """Return a line of the replacement, not in the search text, that stands for omitted lines."""
     if not _HINT.search(wanted.replace):
         return None
     own = {line.strip() for line in wanted.old}
-    for line in wanted.new:
-        if len(line) <= _MAX_LINE and _SURE.fullmatch(line) and line.strip() not in own:
-            return line.strip()
-    return None
+    lines = (line.strip() for line in wanted.new if surely_elided(line))
+    return next((line for line in lines if line not in own), None)
 
 
 def elision_parts(wanted: Wanted) -> Sequence[Wanted]:

@@ -22,7 +22,7 @@ from agent.patching.readers.reply import (
     says_nothing,
     truncated,
 )
-from agent.patching.schema import reproduction_test, to_proposal
+from agent.patching.schema import MAX_EDITS, reproduction_test, to_proposal
 from agent.patching.tolerant_json import Found, Scan, scan
 from agent.types import (
     CreateFile,
@@ -61,6 +61,8 @@ def parse_reply(
     if trouble is not None:
         return trouble.failure
     readings = [outcome for outcome in outcomes if isinstance(outcome, Reading)]
+    if len(readings[0].proposal.edits) > MAX_EDITS:
+        return ParseFailure("malformed", f"the reply has more than {MAX_EDITS} edits")
     rival = next((r for r in readings[1:] if not _same(r.proposal, readings[0].proposal)), None)
     if rival is not None:
         return _mixed(reply, readings[0], rival)

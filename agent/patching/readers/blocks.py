@@ -30,7 +30,6 @@ from agent.patching.readers.reply import (
     path_on_line,
     truncated,
 )
-from agent.patching.schema import MAX_EDITS
 from agent.types import PatchProposal, SearchReplace
 
 _SHAPE = "SEARCH/REPLACE blocks"
@@ -39,12 +38,6 @@ _MARKER = re.compile(r"^([ \t]{0,12})(<{5,9}|={5,9}|>{5,9})(?: ?(\w[^\n]{0,299}|
 _HEAD_WORD = re.compile(r"SEARCH>?(?:\s+block)?(?![\w/])\s*:?\s*(.*)", re.DOTALL)
 _TAIL_WORD = re.compile(r"REPLACE(?!\w)")
 
-# A block with more dividers is not a block. The limit keeps the work on hostile replies small.
-_MAX_DIVIDERS = 50
-
-# Lines of `=====`, `-----` and the like, including underlined headings of prose.
-_MAX_MARKERS = 100_000
-
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
@@ -52,7 +45,6 @@ class _Marker:
     body: int  # of the line after it
     indent: str
     length: int
-    sign: str
     word: str
 
 
@@ -96,83 +88,54 @@ def read_blocks(reply: Reply) -> Outcome:
     return Reading(PatchProposal(tuple(edits), reader="search-replace"), spans)
 
 
-# ----------------------------------------------------------------------------------------- markers
-
-
 def _find_blocks(reply: Reply) -> list[_Block] | Trouble:
     blocks: list[_Block] = []
-    inside: list[_Marker] = []
-    for count, match in enumerate(_MARKER.finditer(reply.text)):
-        marker = _marker(match)
-        if count > _MAX_MARKERS:
-            return _trouble(reply, marker, f"more than {_MAX_MARKERS} lines of markers")
-        if inside and marker.indent != inside[0].indent:
+    head: _Marker | None = None
+    dividers: list[_Marker] = []
+    for match in _MARKER.finditer(reply.text):
+        sign, word = match[2][0], (match[3] or "").strip()
+        marker = _Marker(match.start(), match.end() + 1, match[1], len(match[2]), word)
+        if head and marker.indent != head.indent:
             continue  # content that shows a block
-        if marker.sign == "<" and _HEAD_WORD.match(marker.word):
-            done = _bare_end(reply, inside, marker) if inside else None
-            inside = [marker]
-        elif marker.sign == ">" and _TAIL_WORD.match(marker.word):
-            if not inside:
+        if sign == "<" and _HEAD_WORD.match(word):
+            if head:
+                return _trouble(reply, marker, "a second <<<<<<< SEARCH before >>>>>>> REPLACE")
+            head, dividers = marker, []
+        elif sign == ">" and (_TAIL_WORD.match(word) or _is_bare_end(head, dividers, marker)):
+            if not head:
                 return _trouble(reply, marker, "a >>>>>>> REPLACE without its <<<<<<< SEARCH")
-            done = _block(reply, inside, marker)
-            inside = []
-        else:
-            done = None
-            if inside and len(inside) <= _MAX_DIVIDERS:
-                inside.append(marker)
-        if isinstance(done, Trouble):
-            return done
-        if done is not None:
-            blocks.append(done)
-        if len(blocks) > MAX_EDITS:
-            return _trouble(reply, marker, f"more than {MAX_EDITS} blocks")
-    last = _bare_end(reply, inside, None) if inside else None
-    if isinstance(last, Trouble):
-        return last
-    return [*blocks, last] if last else blocks
-
-
-def _marker(match: re.Match[str]) -> _Marker:
-    signs = match[2]
-    return _Marker(
-        match.start(), match.end() + 1, match[1], len(signs), signs[0], (match[3] or "").strip()
-    )
-
-
-def _bare_end(
-    reply: Reply, inside: Sequence[_Marker], following: _Marker | None
-) -> _Block | Trouble:
-    """Close a block whose last line lacks its word, if only one line can be the last one."""
-    head = inside[0]
-    dividers = [m for m in inside[1:] if m.sign == "=" and m.length == head.length]
-    ends = [
-        m
-        for m in inside[1:]
-        if m.sign == ">" and m.length == head.length and dividers and m.start > dividers[0].start
-    ]
-    if len(ends) == 1 and len(dividers) == 1 and not ends[0].word:
-        return _block(reply, [head, *dividers], ends[0])
-    if following:
-        return _trouble(reply, following, "a second <<<<<<< SEARCH before >>>>>>> REPLACE")
-    what = (
-        f"{_SHAPE}: the text ends inside the block of line {reply.line(head.start)}: "
-        ">>>>>>> REPLACE is missing"
-    )
-    return Trouble(truncated(what), (head.start, len(reply.text)))
-
-
-def _block(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | Trouble:
-    """Cut a block at its divider. Underlined headings look like dividers of another length."""
-    head = inside[0]
-    dividers = [m for m in inside[1:] if m.sign == "=" and not m.word]
-    meant = [m for m in dividers if m.length == head.length] or dividers
-    if len(meant) != 1:
-        return _trouble(
-            reply, head, f"a block needs one ======= line, this one has {len(meant)}", tail.body
+            block = _block(reply, head, dividers, marker)
+            if isinstance(block, Trouble):
+                return block
+            blocks.append(block)
+            head = None
+        elif sign == "=" and not word:
+            dividers.append(marker)
+    if head:
+        what = (
+            f"{_SHAPE}: the text ends inside the block of line {reply.line(head.start)}: "
+            ">>>>>>> REPLACE is missing"
         )
-    middle = meant[0]
-    search = _content(reply.text, head.body, middle.start, head.indent)
-    replace = _content(reply.text, middle.body, tail.start, head.indent)
+        return Trouble(truncated(what), (head.start, len(reply.text)))
+    return blocks
+
+
+def _is_bare_end(head: _Marker | None, dividers: Sequence[_Marker], marker: _Marker) -> bool:
+    """Whether a `>>>>>>>` without its word ends the block."""
+    sizes = [divider.length for divider in dividers]
+    return head is not None and not marker.word and marker.length == head.length in sizes
+
+
+def _block(
+    reply: Reply, head: _Marker, dividers: Sequence[_Marker], tail: _Marker
+) -> _Block | Trouble:
+    """Cut a block at its divider. Underlined headings look like dividers of another length."""
+    meant = [marker for marker in dividers if marker.length == head.length] or dividers
+    if len(meant) != 1:
+        what = f"a block needs one ======= line, this one has {len(meant)}"
+        return _trouble(reply, head, what, tail.body)
+    search = _content(reply.text, head.body, meant[0].start, head.indent)
+    replace = _content(reply.text, meant[0].body, tail.start, head.indent)
     named = _HEAD_WORD.match(head.word)
     path = path_on_line(named[1]) if named and named[1] else None
     return _Block(

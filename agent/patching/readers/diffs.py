@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agent.patching.readers.hunks import Cursor, Hunk, HunkHeader, hunk_edit, read_header, read_hunk
+from agent.patching.readers.hunks import Cursor, Hunk, HunkHeader, read_header, read_hunk
 from agent.patching.readers.reply import (
     Outcome,
     Reading,
@@ -24,62 +24,51 @@ from agent.patching.readers.reply import (
     path_on_line,
     truncated,
 )
-from agent.patching.schema import MAX_EDITS
-from agent.types import (
-    CreateFile,
-    DeleteFile,
-    Edit,
-    ParseFailure,
-    PatchProposal,
-    RenameFile,
-)
+from agent.types import CreateFile, DeleteFile, Edit, ParseFailure, PatchProposal, RenameFile
 
 _SHAPE = "unified diff"
 _NOWHERE = "/dev/null"
 _START = re.compile(
-    r"^[ \t]{0,12}(?:diff --git \S|--- \S[^\n]*\n[ \t]{0,12}\+\+\+ \S"
-    r"|@@(?=[ \t]*(?:\n|[-.…@\w])))|^[ \t]{0,12}(?:`{3,}|~{3,})(?:diff|patch)[ \t]*\n(?=[ +-])",
+    r"^(?:diff --git \S|--- \S[^\n]*\n\+\+\+ \S|@@(?=[ \t]*(?:\n|[-.…@\w]))"
+    r"|(?:`{3,}|~{3,})(?:diff|patch)[ \t]*\n(?=[ +-]))",
     re.MULTILINE,
 )
 _TIME = re.compile(
     r"(?:\t.*|\s+\d{4}-\d\d-\d\d[ T].*|\s+\((?:original|modified|updated|new|old)\))$"
 )
 _GIT_PATHS = re.compile(r'diff --git (?:"?a/(.+?)"?) (?:"?b/(.+?)"?)$')
-_NOISE = re.compile(r"(?:index |similarity index |dissimilarity index |={20,}|Index: )")
-_UNSUPPORTED = re.compile(r"(copy (?:from|to) |GIT binary patch|Binary files )")
+_NOISE = re.compile(r"\s*$|index |similarity index |dissimilarity index |={20,}|Index: ")
 _DIFF_FENCES = frozenset({"", "diff", "patch", "udiff", "text", "txt", "git", "plaintext"})
 _OTHER_MARKERS = re.compile(r"[ \t]*(?:<{5,9} ?\w|\*\*\* )")
+# Copies, binary patches, changes of mode, and modes of symbolic links and submodules.
+_UNSUPPORTED = re.compile(
+    r"copy (?:from|to) |GIT binary patch|Binary files |(?:old|new) mode |new file mode (?:12|16)"
+)
 
 
 def read_diffs(reply: Reply) -> Outcome:
     """Read all diffs of a reply as one proposal."""
     text = reply.text
-    if "@@" not in text and "+++ " not in text and "diff" not in text:
-        return None
     edits: list[Edit] = []
     spans: list[tuple[int, int]] = []
-    position, floor, path = 0, 0, ""
-    while True:
-        start = _START.search(text, position)
-        if start is None:
-            break
-        region = _region(text, start.start(), floor)
-        if region.fenced and region.of_code and text[start.start() : start.end()].endswith("@@"):
-            position = floor = max(region.outer_end, start.end())  # a decorator's line, say
+    position, path = 0, ""
+    while start := _START.search(text, position):
+        region = _region(text, start, position)
+        if region.of_code and start[0].endswith("@@"):
+            position = max(region.outer_end, start.end())  # a decorator's line, say
             continue
-        above = path_above(text, region.outer, floor, path, infer=True)
-        outcome = _Diff(reply, region, above or "").read()
-        if isinstance(outcome, Trouble):
-            return outcome
-        if outcome.hunks or outcome.edits:
-            spans.append((region.outer, outcome.end))
-        if outcome.edits:
-            path = outcome.edits[-1].path
-        edits.extend(outcome.edits)
-        position = floor = max(outcome.end, start.end())
-        if len(edits) > MAX_EDITS:
-            what = f"more than {MAX_EDITS} hunks"
-            return Trouble(malformed(reply, _SHAPE, start.start(), what), (start.start(), position))
+        above = path_above(text, region.outer, position, path, infer=True)
+        diff = _Diff(reply, region, above or "", Cursor(text, region.start, region.end))
+        trouble = diff.read()
+        if trouble is not None:
+            return trouble
+        end = region.outer_end if region.fenced else diff.cursor.pos
+        position = max(end, start.end())
+        if diff.last or diff.edits:
+            spans.append((region.outer, end))
+        if diff.edits:
+            path = diff.edits[-1].path
+        edits.extend(diff.edits)
     if not spans:
         return None
     around = (spans[0][0], spans[-1][1])
@@ -92,110 +81,77 @@ def read_diffs(reply: Reply) -> Outcome:
     return Reading(PatchProposal(tuple(edits), reader="unified-diff"), tuple(spans))
 
 
-# ----------------------------------------------------------------------------------------- regions
-
-
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """The part of a reply that holds a diff.
+    """The part of a reply that holds a diff; `outer` and `outer_end` include the fence.
 
-    `text` is the reply, or the content of an indented fence. `start` and `end` are offsets in it;
-    `outer` and `outer_end` are offsets in the reply and include the fence.
+    `of_code`: the info string of the fence names another language than a diff.
     """
 
-    text: str
     start: int
     end: int
     outer: int
     outer_end: int
-    fenced: bool
-    closed: bool
-    shift: int  # offset in the reply at which `text` begins
-    of_code: bool = False  # the info string of the fence names another language than a diff
+    fenced: bool = False
+    closed: bool = True
+    of_code: bool = False
 
 
-def _region(text: str, start: int, floor: int) -> _Region:
-    line_end = text.find("\n", start)
-    opener = text[start:line_end].lstrip(" \t").startswith(("```", "~~~"))
-    before = find_fences(text[floor : line_end + 1 if opener else start])
+def _region(text: str, start: re.Match[str], floor: int) -> _Region:
+    first = start.start()
+    before = find_fences(text[floor : start.end() if start[0][0] in "`~" else first])
     if not before or before[-1].closed:
-        # Prose may follow. An indented diff needs a fence that shows its indentation.
-        return _Region(text, start, len(text), start, len(text), False, True, 0)
+        return _Region(first, len(text), first, len(text))  # prose may follow
     fence = before[-1]
     of_code = fence.info.split(" ")[0].lower() not in _DIFF_FENCES and not path_of_info(fence.info)
     body, outer = floor + fence.body, floor + fence.start
     sign = text[outer + fence.indent] * 3
-    close = re.compile(rf"^[ \t]{{0,{fence.indent}}}{re.escape(sign)}+[ \t]*$", re.MULTILINE)
-    match = close.search(text, max(body, start if not opener else body))
-    end, outer_end = (match.start(), match.end()) if match else (len(text), len(text))
-    if not fence.indent:
-        return _Region(text, body, end, outer, outer_end, True, match is not None, 0, of_code)
-    pad = text[outer : outer + fence.indent]
-    inner = "\n".join(line.removeprefix(pad) for line in text[body:end].split("\n"))
-    return _Region(inner, 0, len(inner), outer, outer_end, True, match is not None, body, of_code)
-
-
-# ------------------------------------------------------------------------------------------- files
-
-# Modes of git: 120000 is a symbolic link, 160000 a submodule.
-_SPECIAL_MODE = re.compile(r"new (?:file )?mode (?:12|16)")
+    close = re.compile(rf"^[ \t]{{0,{fence.indent}}}{sign}+[ \t]*$", re.MULTILINE)
+    match = close.search(text, max(body, first))
+    end, outer_end = match.span() if match else (len(text), len(text))
+    return _Region(body, end, outer, outer_end, True, match is not None, of_code)
 
 
 @dataclass(slots=True)
 class _File:
-    """The file that the hunks being read belong to."""
+    """The file that the hunks being read belong to. `headers`: of its --- and +++ lines."""
 
     old: str = ""
     new: str = ""
     created: bool = False
     deleted: bool = False
-    renamed_from: str = ""
-    renamed_to: str = ""
-    mode: bool = False
-    special: bool = False  # a symbolic link or a submodule
-    headers: bool = False  # its --- and +++ lines have been seen
+    renamed: bool = False
+    headers: bool = False
     hunks: list[Hunk] = field(default_factory=list)
 
-    def awaits(self, names: tuple[str, str]) -> bool:
+    def awaits(self, old: str, new: str) -> bool:
         """Whether `---` and `+++` lines with these names belong to this git header."""
-        announced = {(self.old, self.new), (self.renamed_from, self.renamed_to)}
-        one_side = _NOWHERE in names and (self.old in names or self.new in names)
-        one_side = one_side and not self.renamed_from
-        fits = not (self.old or self.renamed_from) or one_side or names in announced
-        return fits and not self.headers and not self.hunks
+        one_side = _NOWHERE in (old, new) and (self.old == old or self.new == new)
+        one_side = one_side and not self.renamed
+        return (
+            not self.headers and not self.hunks and (one_side or (self.old, self.new) == (old, new))
+        )
 
     @property
     def path(self) -> str:
         """The path of the file in the repository, or of the new file."""
-        if self.renamed_from:
-            return self.renamed_from
-        if self.old == _NOWHERE or not self.old:
-            return self.new
-        for suffix in (".orig", ".old", ".bak"):
-            if self.old == self.new + suffix:
-                return self.new
-        return self.old
+        made_up = self.old in ("", _NOWHERE, f"{self.new}.orig")
+        return self.new if made_up else self.old
 
 
-@dataclass(frozen=True, slots=True)
-class _Edits:
-    edits: tuple[Edit, ...]
-    hunks: int
-    end: int
-
-
+@dataclass(slots=True)
 class _Diff:
-    def __init__(self, reply: Reply, region: _Region, above: str) -> None:
-        self.reply = reply
-        self.region = region
-        self.above = above
-        self.cursor = Cursor(region.text, region.start, region.end)
-        self.file: _File | None = None
-        self.edits: list[Edit] = []
-        self.last: Hunk | None = None
-        self.hunks = 0
+    """A region that is read line by line. `last`: the last hunk."""
 
-    def read(self) -> _Edits | Trouble:
+    reply: Reply
+    region: _Region
+    above: str
+    cursor: Cursor
+    file: _File | None = None
+    edits: list[Edit] = field(default_factory=list)
+    last: Hunk | None = None
+
+    def read(self) -> Trouble | None:
         while self.cursor.more():
             at = self.cursor.pos
             problem = self.line(self.cursor.peek())
@@ -206,26 +162,19 @@ class _Diff:
         problem = self.finish_file()
         if problem is not None:
             return self.trouble(self.cursor.pos, problem)
-        if not self.region.closed and not self.has_ended():
+        ended = self.last is None or (self.last.complete and self.reply.text[-1:] == "\n")
+        if not self.region.closed and not ended:
             what = f"{_SHAPE}: the text ends inside a hunk and an open code fence"
             return Trouble(truncated(what), (self.region.outer, len(self.reply.text)))
-        end = self.region.outer_end if self.region.fenced else self.cursor.pos
-        return _Edits(tuple(self.edits), self.hunks, end)
-
-    def has_ended(self) -> bool:
-        """Whether a diff in an open fence has all the lines that its last header promised."""
-        last = self.last
-        return last is None or (last.counted and not last.short and self.reply.text[-1:] == "\n")
+        return None
 
     def trouble(self, at: int, what: str) -> Trouble:
-        offset = min(at + self.region.shift, len(self.reply.text))
-        span = (self.region.outer, self.region.outer_end if self.region.fenced else offset + 1)
-        return Trouble(malformed(self.reply, _SHAPE, offset, what), span)
-
-    # ---------------------------------------------------------------------------------- lines
+        end = self.region.outer_end if self.region.fenced else at + 1
+        return Trouble(malformed(self.reply, _SHAPE, at, what), (self.region.outer, end))
 
     def line(self, line: str) -> str | None:
         """Read the next lines; return what is wrong. Nothing is read where the diff ends."""
+        in_hunk = self.region.fenced and line[:1] in (" ", "+", "-", "\\")
         if line.startswith("@@"):
             self.cursor.skip()
             return self.hunk(read_header(line))
@@ -233,18 +182,18 @@ class _Diff:
             return self.git_header(line)
         if line.startswith(("--- ", "+++ ")):
             return self.file_header(line)
-        if self.extended_header(line) or not line.strip() or _NOISE.match(line):
+        if _UNSUPPORTED.match(line):
+            return (
+                "copies, links, modes and binary patches are not taken; give the text of the file"
+            )
+        if _NOISE.match(line) or self.extended_header(line):
             self.cursor.skip()
             return None
-        if _UNSUPPORTED.match(line):
-            return "copies and binary patches are not taken; give the text of the file"
-        if line[:1] in (" ", "+", "-", "\\") and self.region.fenced:
-            if self.region.of_code and self.file is None:
-                return "code above the header of a diff; put code and diff into fences of their own"
+        if in_hunk and self.region.of_code and self.file is None:
+            return "code above the header of a diff; put code and diff into fences of their own"
+        if in_hunk:
             return self.hunk(HunkHeader())
-        if not self.region.fenced:
-            return None
-        return self.words(line)
+        return self.words(line) if self.region.fenced else None
 
     def words(self, line: str) -> str | None:
         """Read a line of a fence that belongs to no diff. It may be the path of the next one."""
@@ -255,18 +204,17 @@ class _Diff:
         path = path_on_line(line)
         if path and (self.file is None or not self.file.headers):
             self.above = path
-            return None
-        if self.file is None and not self.edits:
-            return None
-        return "a line that is no part of a diff; begin every line of a hunk with a space, - or +"
+        elif self.file is not None or self.edits:
+            return (
+                "a line that is no part of a diff; begin every line of a hunk with a space, - or +"
+            )
+        return None
 
     def git_header(self, line: str) -> str | None:
         problem = self.finish_file()
         self.cursor.skip()
         paths = _GIT_PATHS.match(line)
-        self.file = _File()
-        if paths:
-            self.file.old, self.file.new = _unquoted(paths[1]), _unquoted(paths[2])
+        self.file = _File(_unquoted(paths[1]), _unquoted(paths[2])) if paths else _File()
         return problem
 
     def file_header(self, line: str) -> str | None:
@@ -276,13 +224,12 @@ class _Diff:
         if line.startswith("--- ") and following:
             new = _path(self.cursor.peek())
             self.cursor.skip()
-        names = _without_prefixes(old, new)
+        old, new = _without_prefixes(old, new)
         problem = None
-        if self.file is None or not self.file.awaits(names):
+        if self.file is None or not self.file.awaits(old, new):
             problem = self.finish_file()
             self.file = _File()
-        self.file.old, self.file.new = names
-        self.file.headers = True
+        self.file.old, self.file.new, self.file.headers = old, new, True
         self.file.created |= old == _NOWHERE
         self.file.deleted |= new == _NOWHERE
         return problem
@@ -291,18 +238,14 @@ class _Diff:
         file = self.file
         if file is None or file.headers:
             return False
-        if _SPECIAL_MODE.match(line):
-            file.special = True
         if line.startswith("new file mode"):
             file.created = True
         elif line.startswith("deleted file mode"):
             file.deleted = True
         elif line.startswith("rename from "):
-            file.renamed_from = _unquoted(line.removeprefix("rename from ").strip())
+            file.old = _unquoted(line.removeprefix("rename from ").strip())
         elif line.startswith("rename to "):
-            file.renamed_to = _unquoted(line.removeprefix("rename to ").strip())
-        elif line.startswith(("old mode", "new mode")):
-            file.mode = True
+            file.new, file.renamed = _unquoted(line.removeprefix("rename to ").strip()), True
         else:
             return False
         return True
@@ -316,46 +259,31 @@ class _Diff:
         if isinstance(hunk, str):
             return hunk
         self.last = hunk
-        self.hunks += 1
-        if self.hunks > MAX_EDITS:
-            return f"more than {MAX_EDITS} hunks"
         self.file.hunks.append(hunk)
         return None
-
-    # ---------------------------------------------------------------------------------- edits
 
     def finish_file(self) -> str | None:
         """Turn the file read so far into edits; return why that is impossible."""
         file, self.file = self.file, None
         if file is None:
             return None
-        if file.special:
-            return f"{file.path}: links and submodules are not made, only files with their content"
-        if file.mode and not file.hunks and not file.renamed_to:
-            return f"{file.path}: a change of mode only; modes are not changed"
         if file.deleted:
             self.edits.append(DeleteFile(file.old))
             return None
+        if file.created and any(hunk.old for hunk in file.hunks):
+            return f"{file.new}: a new file has no old lines; every line of it begins with +"
         if file.created:
-            return self.finish_new(file)
+            self.edits.append(CreateFile(file.new, "".join(hunk.new for hunk in file.hunks)))
+            return None
         for hunk in file.hunks:
-            edit = hunk_edit(file.path, hunk)
+            edit = hunk.edit(file.path)
             if isinstance(edit, str):
                 return f"{file.path}: {edit}"
             if edit is not None:
                 self.edits.append(edit)
-        if file.renamed_from and file.renamed_to:
-            self.edits.append(RenameFile(file.renamed_from, file.renamed_to))
+        if file.renamed:
+            self.edits.append(RenameFile(file.old, file.new))
         return None
-
-    def finish_new(self, file: _File) -> str | None:
-        if any(hunk.old for hunk in file.hunks):
-            return f"{file.new}: a new file has no old lines; every line of it begins with +"
-        self.edits.append(CreateFile(file.new, "".join(hunk.new for hunk in file.hunks)))
-        return None
-
-
-# ------------------------------------------------------------------------------------------- paths
 
 
 def _path(line: str) -> str:
@@ -363,35 +291,29 @@ def _path(line: str) -> str:
     return _unquoted(_TIME.sub("", line[4:].strip()).strip())
 
 
+_PLAIN = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
 def _unquoted(path: str) -> str:
     """Undo the C-style quotes that git puts around unusual names."""
     bare = path.strip("`")
     if len(bare) < 2 or bare[0] != '"' or bare[-1] != '"':
         return bare.removesuffix('"') if '"' not in bare[:-1] else bare
-    plain = {"n": b"\n", "t": b"\t", '"': b'"', "\\": b"\\"}
     raw = re.sub(
-        rb"\\([0-7]{3}|.)",
-        lambda m: (
-            bytes([int(m[1], 8) & 0xFF])
-            if m[1].isdigit()
-            else plain.get(m[1].decode("latin-1"), m[1])
-        ),
-        bare[1:-1].encode("utf-8", "surrogatepass"),
+        r"\\([0-7]{3}|.)",
+        lambda m: chr(int(m[1], 8) & 0xFF) if m[1].isdigit() else _PLAIN.get(m[1], m[1]),
+        bare[1:-1].encode("utf-8", "surrogatepass").decode("latin-1"),
     )
-    return raw.decode("utf-8", "replace")
+    return raw.encode("latin-1").decode("utf-8", "replace")
 
 
 def _without_prefixes(old: str, new: str) -> tuple[str, str]:
     """Drop the prefixes a/ and b/ if both sides have them, or the only side that is a path."""
     a, b = old.startswith("a/"), new.startswith("b/")
-    if old == _NOWHERE:
-        return old, new[2:] if b else new
-    if new == _NOWHERE:
-        return old[2:] if a else old, new
-    if a and b:
-        return old[2:], new[2:]
-    if old[2:] == new and a:
+    if (a or old == _NOWHERE) and (b or new == _NOWHERE):
+        return old[2:] if a else old, new[2:] if b else new
+    if a and old[2:] == new:
         return new, new
-    if new[2:] == old and b:
+    if b and new[2:] == old:
         return old, old
     return old, new

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agent.patching.elision import surely_elided
 from agent.patching.readers.reply import (
     Fence,
     Outcome,
@@ -23,23 +24,11 @@ from agent.patching.readers.reply import (
     path_on_line,
     truncated,
 )
-from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, PatchProposal
 
 _SHAPE = "whole file in a code fence"
 _COMMENT_PATH = re.compile(
     r"(?>(?:#|//|--|;|/\*|<!--|%)+)\s*+(?:file(?:name| ?path)?:\s*+)?(\S+)\s*(?:\*/|-->)?"
-)
-_COMMENT = re.compile(
-    r"^[ \t]*+(?:(?>(?:#|//|--|;|/\*|<!--|\{/\*|%)+)[ \t]*+([^\n]{1,160})|…)$", re.MULTILINE
-)
-_STAYS = re.compile(r"\b(?:existing|rest|remain|unchanged|same|previous|other|omit)", re.IGNORECASE)
-_CODE = r"(?:code|file|class|methods?|functions?|implementation|imports?|content|lines|logic)"
-_LEFT_OUT = re.compile(
-    rf"(?:the )?(?:(?:rest|remainder) of (?:the |your )?{_CODE}\b.*"
-    rf"|(?:existing|remaining|previous|unchanged) {_CODE}"
-    r"(?: here| unchanged| remains?| stays?| continues| goes here)?)\W*",
-    re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"[ \t]*1[ \t]*[|:\t ][^\n]*\n[ \t]*2[ \t]*[|:\t ][^\n]*\n")
 _OTHER_SHAPE = re.compile(
@@ -74,8 +63,6 @@ def read_whole_files(reply: Reply) -> Outcome:
             return edit
         edits.append(edit)
         spans.append((fence.start, fence.end))
-        if len(edits) > MAX_EDITS:
-            return _trouble(reply, fence, f"more than {MAX_EDITS} files")
     if not edits:
         return None
     if other is not None:
@@ -94,13 +81,10 @@ def _path(text: str, fence: Fence, floor: int) -> str | None:
         return named
     if fence.info.split(" ")[0].lower() in _NO_FILES:
         return None
-    for line in lines_above(text, fence.start, floor, 2):
-        if not line.strip():
-            continue
-        path = path_on_line(line)
-        if path and looks_like_path(path):
-            return path
-        break
+    above = next(filter(str.strip, lines_above(text, fence.start, floor, 2)), "")
+    path = path_on_line(above)
+    if path and looks_like_path(path):
+        return path
     first = text[fence.body : min(fence.body + 300, fence.body_end)].split("\n")[0].strip()
     comment = _COMMENT_PATH.fullmatch(first)
     # A bare name in a comment often heads a snippet. A name with a folder is a path.
@@ -116,15 +100,14 @@ def _whole_file(
     if not fence.closed:
         what = f"{_SHAPE}: the text ends inside {path} (line {reply.line(fence.start)})"
         return Trouble(truncated(what), (fence.start, fence.end))
-    left_out = next((m for m in _COMMENT.finditer(content) if _leaves_out(m[1])), None)
-    if left_out:
-        where = reply.line(fence.body) + content.count("\n", 0, left_out.start())
-        return _trouble(
-            reply,
-            fence,
-            f"{path} leaves code out at line {where} ({left_out[0].strip()[:60]!r}); give edits "
-            "with search and replace, or every line",
+    lines = content.split("\n")
+    left_out = next((k for k, line in enumerate(lines) if surely_elided(line)), None)
+    if left_out is not None:
+        what = (
+            f"{path} leaves code out at line {reply.line(fence.body) + left_out} "
+            f"({lines[left_out].strip()[:60]!r}); give edits with search and replace, or every line"
         )
+        return _trouble(reply, fence, what)
     if _NUMBERED.match(content):
         return _trouble(
             reply, fence, f"the lines of {path} are numbered; give them without numbers"
@@ -133,17 +116,6 @@ def _whole_file(
         what = f"{path} ends at an unclear place, since it holds fences; use a fence of four ````"
         return _trouble(reply, fence, what)
     return CreateFile(path, content, replace_existing=True)
-
-
-def _leaves_out(comment: str | None) -> bool:
-    """Whether a comment stands for code: `... rest of the file`, `existing code`, or dots alone."""
-    if comment is None:
-        return True
-    bare = comment.removesuffix("*/").removesuffix("-->").strip()
-    dots = "..." in bare or "…" in bare
-    return (
-        dots and (not bare.strip(".… ") or _STAYS.search(bare) is not None)
-    ) or _LEFT_OUT.fullmatch(bare) is not None
 
 
 def _trouble(reply: Reply, fence: Fence, what: str) -> Trouble:
