@@ -20,7 +20,7 @@ from agent.patching.readers.reply import (
     truncated,
 )
 from agent.patching.schema import to_proposal, unknown_keys
-from agent.patching.tolerant_json import BrokenObject, Found, Scan
+from agent.patching.tolerant_json import Fault, Found, Scan
 from agent.types import ParseFailure
 
 # Levels of objects and lists ({"edits": [{"file": ..., "changes": [...]}]}) that are searched.
@@ -60,7 +60,7 @@ def read_json(reply: Reply) -> Outcome:
     value, foreign = chosen.value, unknown_keys(chosen.value)
     if foreign:
         value = {**value, "edits": list(_flattened(value["edits"], _canonical(value).get("path")))}
-    name = "json-lenient" if foreign or chosen.slips else "json"
+    name = "json-lenient" if foreign or chosen.lenient else "json"
     proposal = to_proposal(value, name, reply.earlier)
     span = (chosen.start, chosen.end)
     if isinstance(proposal, ParseFailure):
@@ -73,9 +73,8 @@ def read_json(reply: Reply) -> Outcome:
 
 def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
     """Return the one object that is meant. Broken or competing objects fail the reply."""
-    broken = result.faults[0] if result.faults else None
-    if broken is not None and broken.ours:
-        return fault_trouble(reply, broken)
+    if result.ours is not None:
+        return fault_trouble(reply, result.ours)
     meaningful = [found for found in result.found if found.value.get("edits") != []]
     rivals = [f for f in meaningful[1:] if f.value != meaningful[0].value]
     if not rivals:
@@ -89,11 +88,10 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
     return Trouble(failure, (meaningful[0].start, rivals[-1].end))
 
 
-def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
+def fault_trouble(reply: Reply, fault: Fault) -> Trouble:
     """Turn a broken object into a failure: cut off, or malformed and where."""
-    fault = broken.fault
     place = reply.place(fault.offset)
-    span = (broken.start, max(fault.reached, broken.start + 1))
+    span = (fault.start, max(fault.reached, fault.start + 1))
     if fault.truncated:
         return Trouble(truncated(f"{fault.message} ({place})"), span)
     shown = excerpt(reply.text, max(0, fault.offset - SHOWN // 2))
@@ -109,8 +107,7 @@ def _read_loose(reply: Reply) -> Outcome:
     edits: list[Any] = []
     spans: list[tuple[int, int]] = []
     for found in reply.json.others:
-        alone = found.whole or found.fenced
-        inner = [one for one in _flattened(found.value) if _is_edit(one, alone=alone)]
+        inner = [one for one in _flattened(found.value) if _is_edit(one, alone=found.alone)]
         if inner:
             edits += inner
             spans.append((found.start, found.end))

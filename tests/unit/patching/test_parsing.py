@@ -86,7 +86,6 @@ def test_reads_every_field() -> None:
         (repr({"edits": [EDIT], "reproduction_test": None}), "json-lenient"),
         (f"```json\n{REPLY.replace('}]', '},]')}\n```", "json-lenient"),
         (json.dumps({"edits": [{**EDIT, "why": "x"}], "confidence": 1}), "json-lenient"),
-        (json.dumps({"arguments": {"edits": [EDIT]}}), "json-lenient"),
         ("a.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\n", "search-replace"),
     ],
 )

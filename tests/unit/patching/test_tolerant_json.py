@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching.tolerant_json import MAX_DEPTH, MAX_VALUES, Fault, Parsed, parse_at
+from agent.patching.tolerant_json import MAX_DEPTH, MAX_VALUES, Fault, Found, parse_at
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 _VALUES = st.recursive(
@@ -22,28 +22,25 @@ _VALUES = st.recursive(
 @given(_VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_agrees_with_the_standard_parser_on_json(value: Any, ascii: bool, indent: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii, indent=indent)
-    assert parse_at(text, 0) == Parsed(json.loads(text), len(text), ())
+    assert parse_at(text, 0) == Found(json.loads(text), 0, len(text))
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "slips"),
+    ("text", "value"),
     [
-        ('{"a": 1,}', {"a": 1}, ("trailing comma",)),
-        ("[1, 2, ]", [1, 2], ("trailing comma",)),
-        ('{"a": 1 // one\n}', {"a": 1}, ("comment",)),
-        ('{/* a, "b": 2 */ "a": 1}', {"a": 1}, ("comment",)),
-        ('["a\nb\tc"]', ["a\nb\tc"], ("raw line break or control character in a string",)),
-        ("{'a': 'say \"hi\"'}", {"a": 'say "hi"'}, ("single quotes",)),
-        (r"['it\'s']", ["it's"], ("\\'", "single quotes")),
-        ("[True, False, None]", [True, False, None], ("Python literal",)),
-        ("{a: 1, b_c: 2}", {"a": 1, "b_c": 2}, ("unquoted key",)),
-        ('{"a": 1 # one\n}', {"a": 1}, ("comment",)),
-        (r'["\d+\."]', [r"\d+\."], ("backslash that escapes nothing",)),
-        ('{"a": 1, "a": 1}', {"a": 1}, ()),
+        ('{"a": 1,}', {"a": 1}),
+        ("[1, 2, ]", [1, 2]),
+        ('{"a": 1 // one\n}', {"a": 1}),
+        ('{/* a, "b": 2 */ "a": 1}', {"a": 1}),
+        ('["a\nb\tc"]', ["a\nb\tc"]),
+        ("{'a': 'say \"hi\"'}", {"a": 'say "hi"'}),
+        (r"['it\'s']", ["it's"]),
+        ('{"a": 1 # one\n}', {"a": 1}),
+        (r'["\d+\."]', [r"\d+\."]),
     ],
 )
-def test_takes_slips_and_names_them(text: str, value: Any, slips: tuple[str, ...]) -> None:
-    assert parse_at(text, 0) == Parsed(value, len(text), slips)
+def test_takes_slips(text: str, value: Any) -> None:
+    assert parse_at(text, 0) == Found(value, 0, len(text), lenient=True)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +53,7 @@ def test_takes_slips_and_names_them(text: str, value: Any, slips: tuple[str, ...
         ('{"a": "x"y"}', 'expected "," or "}"'),
         ("['don't']", 'expected "," or "]"'),
         ('{"a" 1}', 'expected ":"'),
-        ("{a b: 1}", "expected a quoted key"),
+        ("{a: 1}", "expected a quoted key"),
         ("[undefined]", "expected a value"),
         ("[NaN]", "expected a value"),
         (r'["\ud800"]', "half of a surrogate pair"),
@@ -87,6 +84,7 @@ def test_every_cut_of_an_object_is_truncated(cut: int) -> None:
 def test_says_where_and_which_keys_were_seen() -> None:
     text = 'xx{"edits": [{"path": 1}], "thought": oops}'
     assert parse_at(text, 2) == Fault(
+        start=2,
         offset=38,
         message="expected a value, found 'oops}'",
         truncated=False,
@@ -96,8 +94,8 @@ def test_says_where_and_which_keys_were_seen() -> None:
 
 
 def test_stops_at_the_end_of_the_value() -> None:
-    assert parse_at('{"a": 1} and more', 0) == Parsed({"a": 1}, 8, ())
+    assert parse_at('{"a": 1, "a": 1} and more', 0) == Found({"a": 1}, 0, 16)
 
 
 def test_joins_surrogate_pairs() -> None:
-    assert parse_at(r'"\ud83d\ude00"', 0) == Parsed("😀", 14, ())
+    assert parse_at(r'"\ud83d\ude00"', 0) == Found("😀", 0, 14)
