@@ -31,7 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agent.errors import ConfigurationError
 from agent.shared.files import LONGEST_ROW
 from agent.types import BAD_OUTCOMES, KnownTests, Outcome, TestRun, Verdict
-from agent.verify.judging.wording import how_it_ended, listed, number
+from agent.verify.judging.wording import how_it_ended, listed
 from agent.verify.reports import INCOMPLETE, INCONSISTENT
 from sandbox import Ended
 
@@ -211,21 +211,38 @@ def judge_known(
 ) -> KnownJudgement:
     """Judge the runs before and after the patch; `lost` are ids that fail newly."""
     if before is None or after is None or not (executed(before) or executed(after)):
-        return KnownJudgement(Verdict.UNVERIFIED, f"No test could be run: {_GIVEN} did not run.")
-    gone = tuple(test for test in known.pass_to_pass if test in set(lost))
-    unfixed = tuple(test for test in known.fail_to_pass if not _passes(after, test))
-    fixed = tuple(t for t in known.fail_to_pass if _passes(after, t) and not _passes(before, t))
-    kept = tuple(test for test in known.pass_to_pass if _passes(after, test))
-    never = tuple(t for t in known.pass_to_pass if t not in gone and not _passes(after, t))
+        return KnownJudgement(Verdict.UNVERIFIED, "No test could be run: the given ones did not.")
+    should, stay = known.fail_to_pass, known.pass_to_pass
+    gone = [test for test in stay if test in set(lost)]
+    unfixed = [test for test in should if not _passes(after, test)]
+    fixed = tuple(t for t in should if _passes(after, t) and not _passes(before, t))
+    kept = tuple(test for test in stay if _passes(after, test))
+    never = [test for test in stay if test not in gone and not _passes(after, test)]
     missed = tuple(sorted({*gone, *unfixed, *never}))
-    absent = tuple(test for test in missed if not (_seen(before, test) or _seen(after, test)))
-    red = sum(not _passes(before, test) for test in kept)
-    verdict, words = _decide(
-        known, fixed, unfixed=len(unfixed), gone=len(gone), never=len(never), red=red
+    absent = tuple(
+        test
+        for test in missed
+        if not any(test in run.outcomes or failed(run, test) for run in (before, after))
     )
-    if absent:
-        words = f"Not found in any run (the notes name them): {number(len(absent), 'id')}. {words}"
-    return KnownJudgement(verdict, words, missed, fixed, kept, absent)
+    if gone or unfixed:
+        verdict = Verdict.REGRESSED
+    else:
+        verdict = Verdict.VERIFIED if fixed and not never else Verdict.NOT_REGRESSED
+    red = sum(not _passes(before, test) for test in kept)
+    counts = (
+        (len(absent), "in no run (the notes name them)"),
+        (len(gone), "newly failing"),
+        (len(never), "to stay so and red on the base too"),
+        (red, "to stay so and red on the base"),
+    )
+    words = "".join(f", {count} {what}" for count, what in counts if count)
+    reason = (
+        f"Of the given tests, {len(should) - len(unfixed)} of {len(should)} that should be fixed "
+        f"pass, and {len(kept)} of {len(stay)} that should stay so{words}."
+    )
+    if not (fixed or unfixed):
+        reason += " None that should be fixed failed on the base."
+    return KnownJudgement(verdict, reason, missed, fixed, kept, absent)
 
 
 def known_paths(known: KnownTests, exists: Callable[[str], bool]) -> tuple[str, ...]:
@@ -291,38 +308,5 @@ class _Row(BaseModel):
     pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
 
 
-_GIVEN = "the tests that were given to decide"
-_NONE_TO_FIX = "none was given that should be fixed"
-
-
 def _passes(run: TestRun, test: str) -> bool:
     return run.outcomes.get(test) is Outcome.PASSED
-
-
-def _seen(run: TestRun, test: str) -> bool:
-    return test in run.outcomes or failed(run, test)
-
-
-def _decide(
-    known: KnownTests, fixed: Sequence[str], *, unfixed: int, gone: int, never: int, red: int
-) -> tuple[Verdict, str]:
-    """Judge by counts of given tests; `red` ones should stay green, and did not pass before."""
-    should, stay = len(known.fail_to_pass), len(known.pass_to_pass)
-    passing = (
-        (should - unfixed, should, "should be fixed"),
-        (stay - gone - never, stay, "should stay so"),
-    )
-    parts = [f"{count} of {of} that {what} pass" for count, of, what in passing if of]
-    counted = f"Of {_GIVEN} {', '.join(parts)}"
-    if gone or unfixed:
-        return Verdict.REGRESSED, f"{counted} with the patch; {gone} fail newly."
-    if never:
-        does = "does" if never == 1 else "do"
-        words = f"{number(never, 'test')} of them {does} not pass on the base either"
-        return Verdict.NOT_REGRESSED, f"{counted}; {words}."
-    if red:
-        counted += f", {red} of which did not pass on the base"
-    if fixed:
-        return Verdict.VERIFIED, f"{counted}."
-    lack = "none that should be fixed failed on the base"
-    return Verdict.NOT_REGRESSED, f"{counted}; {lack if should else _NONE_TO_FIX}."
