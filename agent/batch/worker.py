@@ -252,7 +252,11 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
     with _reporting(settings) as reporter:
         begun = time.monotonic()
-        snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
+        snapshot = take_snapshot(
+            Path(job.repository),
+            commit=job.task.base_commit,
+            max_file_bytes=round(settings.max_file_mb * 1e6),
+        )
         ledger.spend("snapshot", time.monotonic() - begun)
         async with _watched(gate, source):
             record = await _run(problem, snapshot, settings, reporter, ledger, gate, job)

@@ -185,7 +185,7 @@ def solve(task: Mapping[str, Any], channel: Channel) -> None:
         os.environ.setdefault("EVALUATION_RUN_ID", task["run_id"])
     settings = load({"timeout": max(seconds, _LEAST_SECONDS)}, repository=repository)
     with reporting(settings, repository) as reporter:
-        snapshot = _snapshot(repository, task["base_commit"], reporter)
+        snapshot = _snapshot(repository, task["base_commit"], settings, reporter)
         watch = AnswerWatch(reporter)
         result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
     say_end(channel, result, seconds, is_dead=watch.is_dead)
@@ -213,14 +213,16 @@ def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
             yield both
 
 
-def _snapshot(repository: Path, base_commit: str | None, reporter: Reporter) -> Snapshot:
+def _snapshot(
+    repository: Path, base_commit: str | None, settings: Settings, reporter: Reporter
+) -> Snapshot:
     """The work tree as it is, committed or not: the caller checks the patch against it."""
     from agent.repository import take_snapshot
     from agent.types.events import Notice
     from sandbox import hide_programs
 
     hide_programs(repository)
-    snapshot = take_snapshot(repository)
+    snapshot = take_snapshot(repository, max_file_bytes=round(settings.max_file_mb * 1e6))
     if base_commit and not snapshot.commit.startswith(base_commit.lower()):
         note = f"HEAD is {snapshot.commit[:10]}, not the input's base_commit; the tree counts"
         reporter(Notice(note, "warning"))

@@ -8,7 +8,6 @@ Reading 3,000 files takes a tenth of a second.
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,14 @@ from agent.repository.git_process import (
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.scope import checked_path, is_safe_path, lfs_content_id, shown_path, some
+from agent.repository.scope import (
+    LFS_POINTER_BYTES,
+    checked_path,
+    is_lfs_pointer,
+    is_safe_path,
+    shown_path,
+    some,
+)
 from agent.repository.worktree import DiskFile, Kind, read_files
 
 
@@ -109,20 +115,15 @@ def survey(
     Of files that are as in the commit, only the start is kept.
     """
     readable = [candidate.path for candidate in paths if candidate.readable]
-    in_commit = {candidate.path for candidate in paths if candidate.head is not None}
-    known = {
-        candidate.path: candidate.head.oid
-        for candidate in paths
-        if candidate.head is not None and not _is_attributes(candidate.path)
-    }
-    disk = read_files(git.location.root, readable, limit=limit, hashed=in_commit, known=known)
+    heads = {one.path: one.head.oid for one in paths if one.head is not None}
+    disk = read_files(git.location.root, readable, limit=limit, hashed=heads, known=heads)
     trusts_mode = git.trusts_file_mode()
     findings = []
     for candidate in paths:
-        found = disk.get(candidate.path, DiskFile(Kind.UNREADABLE))
+        file = disk.get(candidate.path, DiskFile(Kind.UNREADABLE))
         if not trusts_mode:
-            found = replace(found, executable=candidate.mode == EXECUTABLE_MODE)
-        findings.append(Finding(candidate, found, _state(candidate, found)))
+            file = replace(file, executable=candidate.mode == EXECUTABLE_MODE)
+        findings.append(Finding(candidate, file, _state(candidate, file)))
     return tuple(_recognise_lfs(git, findings))
 
 
@@ -151,33 +152,15 @@ def _file_state(head: TreeEntry, disk: DiskFile) -> State:
 
 
 def _recognise_lfs(git: GitRepository, findings: Sequence[Finding]) -> Iterable[Finding]:
-    """Mark files that Git LFS checked out: the commit has a pointer to the content on disk."""
-    changed = [finding for finding in findings if finding.state is State.MODIFIED]
-    pointers: Mapping[str, bytes] = {}
-    if changed and _uses_lfs(findings):
-        pointers = git.blobs([f.candidate.head.oid for f in changed if f.candidate.head])
+    """Mark changed files for which the commit has a Git LFS pointer: a checkout does that."""
+    changed = [
+        f.candidate.head.oid for f in findings if f.state is State.MODIFIED and f.candidate.head
+    ]
+    pointers = git.blobs(git.small(changed, LFS_POINTER_BYTES))
     for finding in findings:
         head = finding.candidate.head
-        pointer = pointers.get(head.oid, b"") if head else b""
-        content = lfs_content_id(pointer)
-        same = content is not None and content == _sha256(finding.disk)
-        yield Finding(finding.candidate, finding.disk, State.LFS) if same else finding
-
-
-def _uses_lfs(findings: Iterable[Finding]) -> bool:
-    return any(
-        b"filter=lfs" in (finding.disk.data or b"")
-        for finding in findings
-        if _is_attributes(finding.candidate.path)
-    )
-
-
-def _is_attributes(path: bytes) -> bool:
-    return path.rpartition(b"/")[2] == b".gitattributes"
-
-
-def _sha256(disk: DiskFile) -> str:
-    return disk.sha256 if disk.data is None else hashlib.sha256(disk.data).hexdigest()
+        is_lfs = head is not None and is_lfs_pointer(pointers.get(head.oid, b""))
+        yield replace(finding, state=State.LFS) if is_lfs else finding
 
 
 def describe(findings: Iterable[Finding]) -> str:

@@ -16,7 +16,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,10 +218,17 @@ class GitRepository:
         if not sizes:
             return entries
         # `ls-tree --long` reads the header of a blob as often as the tree names it.
-        oids = sorted({entry.oid for entry in entries if entry.mode != SUBMODULE_MODE})
-        stdin = "".join(f"{oid}\n" for oid in oids).encode("ascii")
-        known = sizes_by_id(self._read("cat-file", "--batch-check", "--buffer", stdin=stdin))
-        return tuple(replace(entry, size=known.get(entry.oid)) for entry in entries)
+        sizes_of = self._sizes({entry.oid for entry in entries if entry.mode != SUBMODULE_MODE})
+        return tuple(replace(entry, size=sizes_of.get(entry.oid)) for entry in entries)
+
+    def _sizes(self, oids: Iterable[str]) -> Mapping[str, int]:
+        """Return the sizes of objects in bytes, without missing ones."""
+        stdin = "".join(f"{oid}\n" for oid in sorted(oids)).encode("ascii")
+        return sizes_by_id(self._read("cat-file", "--batch-check", "--buffer", stdin=stdin))
+
+    def small(self, oids: Sequence[str], limit: int) -> list[str]:
+        """Return those of the objects that are smaller than `limit` bytes."""
+        return [oid for oid, size in self._sizes(set(oids)).items() if size < limit] if oids else []
 
     def index(self) -> tuple[IndexEntry, ...]:
         """Return the index with each path once (an unmerged file has up to three entries)."""

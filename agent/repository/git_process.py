@@ -245,13 +245,9 @@ def records(listing: bytes) -> Iterator[bytes]:
 
 def tree_entries(listing: bytes) -> tuple[TreeEntry, ...]:
     """Parse `<mode> <type> <oid><TAB><path>` (git-ls-tree, OUTPUT FORMAT)."""
-    return tuple(_tree_entry(record) for record in records(listing))
-
-
-def _tree_entry(record: bytes) -> TreeEntry:
-    head, _, path = record.partition(b"\t")
-    mode, _kind, oid = head.decode("ascii").split()
-    return TreeEntry(path, mode, oid)
+    parts = (record.partition(b"\t") for record in records(listing))
+    fields = ((head.decode("ascii").split(), path) for head, _, path in parts)
+    return tuple(TreeEntry(path, mode, oid) for (mode, _type, oid), path in fields)
 
 
 def sizes_by_id(listing: bytes) -> dict[str, int]:

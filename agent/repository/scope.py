@@ -202,9 +202,9 @@ def subtree(snapshot: Snapshot) -> Snapshot:
 # https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: a pointer begins with this line and is
 # smaller than 1,024 bytes.
 _LFS_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n"
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:[0-9a-f]{64}\n"
 )
-_LFS_POINTER_BYTES = 1024
+LFS_POINTER_BYTES = 1024
 
 _NAMED = 3  # paths named in a message
 
@@ -270,10 +270,9 @@ _IN_WORDS: Mapping[SkipReason, tuple[str, str]] = {
 """Words for each reason, for one file and for several."""
 
 
-def lfs_content_id(data: bytes) -> str | None:
-    """Return the SHA-256 (hex) of the content of a Git LFS pointer; None for other bytes."""
-    match = _LFS_POINTER.match(data) if len(data) < _LFS_POINTER_BYTES else None
-    return match.group(1).decode("ascii") if match else None
+def is_lfs_pointer(data: bytes) -> bool:
+    """Whether the bytes are a Git LFS pointer, which stands for a content elsewhere."""
+    return len(data) < LFS_POINTER_BYTES and _LFS_POINTER.match(data) is not None
 
 
 @dataclass(slots=True)
@@ -307,7 +306,7 @@ class Selection:
             self.skip(raw, "control-in-name")
         elif size > self.max_file_bytes:
             self.skip(raw, "too-large")
-        elif lfs_content_id(data) is not None:
+        elif is_lfs_pointer(data):
             self.skip(raw, "lfs-pointer")
         elif is_binary(data):
             self.skip(raw, "binary")

@@ -163,45 +163,41 @@ def _of_commit(git: GitRepository, commit: str, limit: int) -> RepositorySnapsho
     entries = git.tree(commit, sizes=True)
     _check_inside(git.location, (entry.path for entry in entries))
     selection = Selection(limit)
-    wanted = [entry for entry in entries if _is_wanted(entry, selection)]
-    for batch in _batches(wanted):
-        contents = git.blobs(sorted({entry.oid for entry in batch}))
-        for entry in batch:
-            data = contents.get(entry.oid)
-            if data is None:
-                selection.skip(entry.path, "missing")
-                continue
-            executable = entry.mode == EXECUTABLE_MODE
-            selection.add(entry.path, data, blob=entry.oid, executable=executable)
-    return _build(git.location, commit, selection)
-
-
-def _is_wanted(entry: TreeEntry, selection: Selection) -> bool:
-    """Whether to read the blob. If not, records the reason."""
-    if entry.mode == SUBMODULE_MODE:
-        selection.skip(entry.path, "submodule")
-    elif entry.mode == SYMLINK_MODE:
-        selection.skip(entry.path, "symlink")
-    elif entry.size is None:
-        selection.skip(entry.path, "missing")
-    elif entry.size > selection.max_file_bytes:
-        selection.skip(entry.path, "too-large")
-    else:
-        return True
-    return False
-
-
-def _batches(entries: Iterable[TreeEntry]) -> Iterator[list[TreeEntry]]:
     batch: list[TreeEntry] = []
     size = 0
     for entry in entries:
+        reason = _reason_to_skip(entry, limit)
+        if reason is not None:
+            selection.skip(entry.path, reason)
+            continue
         batch.append(entry)
         size += entry.size or 0
         if size >= _BATCH_BYTES:
-            yield batch
+            _add_blobs(git, batch, selection)
             batch, size = [], 0
-    if batch:
-        yield batch
+    _add_blobs(git, batch, selection)
+    return _build(git.location, commit, selection)
+
+
+def _reason_to_skip(entry: TreeEntry, limit: int) -> SkipReason | None:
+    if entry.mode == SUBMODULE_MODE:
+        return "submodule"
+    if entry.mode == SYMLINK_MODE:
+        return "symlink"
+    if entry.size is None:
+        return "missing"
+    return "too-large" if entry.size > limit else None
+
+
+def _add_blobs(git: GitRepository, entries: Sequence[TreeEntry], selection: Selection) -> None:
+    contents = git.blobs(sorted({entry.oid for entry in entries}))
+    for entry in entries:
+        data = contents.get(entry.oid)
+        if data is None:
+            selection.skip(entry.path, "missing")
+        else:
+            executable = entry.mode == EXECUTABLE_MODE
+            selection.add(entry.path, data, blob=entry.oid, executable=executable)
 
 
 # --------------------------------------------------------------------------------------- work trees
@@ -231,47 +227,34 @@ def _of_work_tree(
 
 def _select(finding: Finding, selection: Selection) -> None:
     """Add the file, or record why it is skipped. A file that is just absent is not recorded."""
-    candidate, disk = finding.candidate, finding.disk
+    path, disk = finding.candidate.path, finding.disk
     reason = _skip_reason(finding)
     if reason is not None:
-        selection.skip(candidate.path, reason)
+        selection.skip(path, reason)
     elif disk.data is not None:
-        selection.add(
-            candidate.path,
-            disk.data,
-            blob=disk.blob,
-            executable=disk.executable,
-            size=disk.size,
-        )
+        selection.add(path, disk.data, blob=disk.blob, executable=disk.executable, size=disk.size)
 
 
 def _skip_reason(finding: Finding) -> SkipReason | None:
     candidate, disk = finding.candidate, finding.disk
-    if candidate.nested:
-        return "submodule"
-    if disk.kind is Kind.ABSENT and candidate.sparse:
-        return "missing"
-    if disk.kind is Kind.FILE:
-        return _file_skip_reason(finding)
-    if disk.kind is Kind.UNREADABLE and not is_safe_path(candidate.path):
-        return "name-outside"  # it was not read at all
-    return _SKIPPED_KINDS.get(disk.kind)
-
-
-def _file_skip_reason(finding: Finding) -> SkipReason | None:
-    if finding.state is State.LFS:
-        return "lfs-pointer"
-    if finding.candidate.mode == SYMLINK_MODE and finding.state is State.SAME:
-        return "symlink"
-    return "too-large" if finding.disk.data is None else None
-
-
-_SKIPPED_KINDS: Mapping[Kind, SkipReason] = {
-    Kind.SYMLINK: "symlink",
-    Kind.BEHIND_SYMLINK: "symlink",
-    Kind.SPECIAL: "unreadable",
-    Kind.UNREADABLE: "unreadable",
-}
+    match disk.kind:
+        case _ if candidate.nested:
+            return "submodule"
+        case Kind.ABSENT if candidate.sparse:
+            return "missing"
+        case Kind.FILE if finding.state is State.LFS:
+            return "lfs-pointer"
+        case Kind.FILE if candidate.mode == SYMLINK_MODE and finding.state is State.SAME:
+            return "symlink"
+        case Kind.FILE if disk.data is None:
+            return "too-large"
+        case Kind.UNREADABLE if not is_safe_path(candidate.path):
+            return "name-outside"  # it was not read at all
+        case Kind.SYMLINK | Kind.BEHIND_SYMLINK:
+            return "symlink"
+        case Kind.SPECIAL | Kind.UNREADABLE:
+            return "unreadable"
+    return None
 
 
 # ------------------------------------------------------------------------------------------- common

@@ -13,16 +13,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Container, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from agent.repository.text import BINARY_PROBE_BYTES, is_binary
 
-# Reads from a warm cache are bound by the interpreter: two threads take as long as one, and four
-# take 1.4 times as long. On a cold or network disk, a second read hides some of the latency.
-_THREADS = 2
 _READ_BYTES = 1 << 20
 
 # A larger file is not hashed and counts as changed. A sparse file of a terabyte costs nothing to
@@ -56,8 +52,7 @@ class DiskFile:
 
     `data` is only the start of a known file (see `read_files`). `blob` is the git blob id (SHA-1)
     of the bytes, or of the target of a link. `blob_lf` is the id after replacing CRLF by LF, as git
-    would on the way in; equal to `blob` without a CRLF.
-    `sha256` (hex) is computed only where `data` is not kept. Without `data` the ids may be "".
+    would on the way in; equal to `blob` without a CRLF. Without `data` the ids may be "".
     """
 
     kind: Kind
@@ -66,30 +61,11 @@ class DiskFile:
     executable: bool = False
     blob: str = ""
     blob_lf: str = ""
-    sha256: str = ""
 
     @property
     def whole(self) -> bool:
         """Whether `data` are all bytes of the file."""
         return self.data is not None and len(self.data) == self.size
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What to read of files; see `read_files`."""
-
-    limit: int
-    hashed: Container[bytes] = ()
-    known: Mapping[bytes, str] | None = None
-
-    def of(self, path: bytes, file: DiskFile) -> DiskFile:
-        """Return the file with only the start of its bytes, if they are known."""
-        if file.data is None or len(file.data) <= PROBE_BYTES or not self.known:
-            return file
-        if file.blob != self.known.get(path):
-            return file
-        size = BINARY_PROBE_BYTES if is_binary(file.data) else PROBE_BYTES
-        return replace(file, data=file.data[:size])
 
 
 def blob_id(data: bytes) -> str:
@@ -113,39 +89,35 @@ def read_files(
     blob id that `known` gives for its path, only the start is kept: PROBE_BYTES of a text, and
     BINARY_PROBE_BYTES of a binary file. It tells the kind of file as the whole does.
     """
-    wanted = _Wanted(limit, hashed, known)
-    folders = [
-        (folder, [name for _, name in group])
-        for folder, group in groupby(sorted(_split(path) for path in paths), key=lambda p: p[0])
-    ]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda item: _read_folder(root, item[0], item[1], wanted), folders)
-        return {path: file for files in found for path, file in files}
+    known = known or {}
+    files: dict[bytes, DiskFile] = {}
+    for folder, group in groupby(sorted(_split(path) for path in paths), key=lambda pair: pair[0]):
+        with _opened(root, folder) as opened:
+            for _, name in group:
+                path = folder + b"/" + name if folder else name
+                if isinstance(opened, Kind):
+                    files[path] = DiskFile(opened)
+                else:
+                    file = _read_file(opened, name, limit, path in hashed)
+                    files[path] = _start_of(file) if file.blob == known.get(path) else file
+    return files
+
+
+def _start_of(file: DiskFile) -> DiskFile:
+    if file.data is None or len(file.data) <= PROBE_BYTES:
+        return file
+    size = BINARY_PROBE_BYTES if is_binary(file.data) else PROBE_BYTES
+    return replace(file, data=file.data[:size])
 
 
 def read_file(root: Path, path: bytes, limit: int) -> DiskFile:
     """Return what is at one path, as `read_files` does."""
-    folder, name = _split(path)
-    [(_, found)] = _read_folder(root, folder, [name], _Wanted(limit))
-    return found
+    return read_files(root, [path], limit=limit)[path]
 
 
 def _split(path: bytes) -> tuple[bytes, bytes]:
     folder, _, name = path.rpartition(b"/")
     return folder, name
-
-
-def _read_folder(
-    root: Path, folder: bytes, names: list[bytes], wanted: _Wanted
-) -> list[tuple[bytes, DiskFile]]:
-    prefix = folder + b"/" if folder else b""
-    with _opened(root, folder) as opened:
-        if isinstance(opened, Kind):
-            return [(prefix + name, DiskFile(opened)) for name in names]
-        return [
-            (path, wanted.of(path, _read_file(opened, name, wanted.limit, path in wanted.hashed)))
-            for name, path in ((name, prefix + name) for name in names)
-        ]
 
 
 @contextlib.contextmanager
@@ -239,11 +211,9 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _hashed(descriptor: int, size: int, executable: bool) -> DiskFile:
-    """Return the ids of a file that is too large to keep, without `blob_lf`."""
-    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    sha256 = hashlib.sha256()
+    """Return the id of a file that is too large to keep, as both `blob` and `blob_lf`."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     while part := os.read(descriptor, _READ_BYTES):
-        git.update(part)
-        sha256.update(part)
-    blob = git.hexdigest()
-    return DiskFile(Kind.FILE, None, size, executable, blob, blob, sha256.hexdigest())
+        digest.update(part)
+    blob = digest.hexdigest()
+    return DiskFile(Kind.FILE, None, size, executable, blob, blob)

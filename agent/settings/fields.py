@@ -237,6 +237,10 @@ class Settings(BaseModel):
     )  # fmt: skip
 
     # Corpora beside the code, and the store of their vectors.
+    max_file_mb: float = setting(
+        1.0, "Megabytes of the largest file that is read.", CONTEXT, commands="none", gt=0, le=5
+    )
+
     store: str | None = setting(
         None,
         "URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://HOST, postgresql://...",

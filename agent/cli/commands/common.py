@@ -249,6 +249,7 @@ def load_snapshot(
     *,
     exclude: Sequence[Path | None] = (),
     scope: Path | None = Path(),
+    max_file_mb: float = 1.0,
 ) -> Snapshot:
     """Read the repository and report what was found.
 
@@ -267,7 +268,14 @@ def load_snapshot(
         if commit is None:
             finish_writes(repo, reporter)
         mode = cast("Dirty", dirty)
-        snapshot = take_snapshot(repo, commit=commit, dirty=mode, exclude=own, scope=scope)
+        snapshot = take_snapshot(
+            repo,
+            commit=commit,
+            dirty=mode,
+            max_file_bytes=round(max_file_mb * 1e6),
+            exclude=own,
+            scope=scope,
+        )
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""

@@ -222,7 +222,13 @@ def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any])
     with reporting(quiet=given["quiet"]) as reporter:
         own = (own_file(reply), output)
         snapshot = load_snapshot(
-            repo, given["commit"], given["dirty"], reporter, ledger, exclude=own
+            repo,
+            given["commit"],
+            given["dirty"],
+            reporter,
+            ledger,
+            exclude=own,
+            max_file_mb=settings.max_file_mb,
         )
         if write:
             check_work_tree(snapshot.root, reporter, without_edits=given["dirty"] == "ignore")

@@ -112,7 +112,13 @@ def context_command(
         settings = load_settings(flags, repository=repo)
         counter, packing = make_counter(settings.model), packing_options(settings)
         snapshot = load_snapshot(
-            repo, commit, dirty, reporter, exclude=(own_file(problem),), scope=path
+            repo,
+            commit,
+            dirty,
+            reporter,
+            exclude=(own_file(problem),),
+            scope=path,
+            max_file_mb=settings.max_file_mb,
         )
         snapshot = in_scope(issue, snapshot)
         ranking = rank_chunks(issue, snapshot, settings, reporter)

@@ -85,6 +85,7 @@ def open_project(
         reporter,
         exclude=own,
         scope=given.get("path", Path()),
+        max_file_mb=settings.max_file_mb,
     )
     if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
         message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"

@@ -203,6 +203,7 @@ def solve_problem(
             ledger,
             exclude=(own_file(given("problem")), *own, settings.log_file),
             scope=given("path"),
+            max_file_mb=settings.max_file_mb,
         )
         if given("apply"):
             check_work_tree(snapshot.root, reporter, without_edits=given("dirty") == "ignore")

@@ -256,6 +256,7 @@ def test_a_setting_of_the_run_acts(world: World, name: str) -> None:
 # Settings that only end-to-end tests of single commands can show to act.
 OF_COMMANDS = {
     "preset", "allow_empty_context", "corpora", "store", "precomputed", "history_exclude", "plan",
+    "max_file_mb",
     "environments", "accept_unverified", "image", "keep", "log_file", "cache_dir",
 }  # fmt: skip
 

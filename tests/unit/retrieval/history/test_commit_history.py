@@ -5,12 +5,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
+from agent.retrieval.history import (
+    CommitFacts,
+    CommitHistory,
+    HistoryTable,
+    HunkHistory,
+    Touch,
+    build_table,
+)
 from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms
@@ -20,6 +28,7 @@ from agent.retrieval.ranking.lexical import make_query
 from agent.shared.workers import Cancelled
 from agent.types import Problem
 from agent.types.events import Event, Notice, StageProgress
+from agent.types.protocols import Snapshot
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -87,27 +96,50 @@ def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) 
     assert len(said) == 1
 
 
-def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Event]) -> None:
-    CommitHistory(cache, said.append).table(take_snapshot(root))
+KINDS = pytest.mark.parametrize(
+    ("history", "load"),
+    [
+        (CommitHistory, lambda one, snapshot: encode_table(one.table(snapshot))),
+        (HunkHistory, lambda one, snapshot: one.commits(snapshot)),
+    ],
+    ids=["commits", "hunks"],
+)
+Load = Callable[[Any, Snapshot], object]
+
+
+@KINDS
+def test_a_later_commit_costs_itself_only(
+    root: Path, cache: Path, said: list[Event], history: Any, load: Load
+) -> None:
+    load(history(cache, said.append), take_snapshot(root))
     change(root, 4)
     later = take_snapshot(root)
-    table = CommitHistory(cache, said.append).table(later)
-    assert said == [StageProgress("history", 4, 4), StageProgress("history", 1, 1)]
-    assert same(table, CommitHistory(None, ignore).table(later))
+    known = load(history(cache, said.append), later)
+    assert said == [StageProgress(history.stage, 4, 4), StageProgress(history.stage, 1, 1)]
+    assert known == load(history(None, ignore), later)
 
 
+@KINDS
 @pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
 def test_a_damaged_cache_is_read_again(
-    root: Path, cache: Path, said: list[Event], record: bytes
+    root: Path, cache: Path, record: bytes, history: Any, load: Load
 ) -> None:
     snapshot = take_snapshot(root)
-    first = CommitHistory(cache, said.append).table(snapshot)
+    first = load(history(cache, ignore), snapshot)
     with sqlite3.connect(cache) as connection:
         connection.execute("UPDATE record SET data = ?", (record,))
     connection.close()
-    assert same(CommitHistory(cache, said.append).table(snapshot), first)
+    assert load(history(cache, ignore), snapshot) == first
     cache.write_bytes(b"no database" * 1_000)
-    assert same(CommitHistory(cache, said.append).table(snapshot), first)
+    assert load(history(cache, ignore), snapshot) == first
+
+
+@KINDS
+def test_cancelled(root: Path, cache: Path, history: Any, load: Load) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        load(history(cache, ignore, cancel=cancel), take_snapshot(root))
 
 
 def test_a_shallow_clone_is_not_remembered_as_the_whole(
@@ -147,13 +179,6 @@ def test_a_failure_of_git_is_one_notice(root: Path, cache: Path, said: list[Even
     (notice,) = said
     assert isinstance(notice, Notice)
     assert "going on without the commit history" in notice.message
-
-
-def test_cancelled(root: Path, cache: Path) -> None:
-    cancel = threading.Event()
-    cancel.set()
-    with pytest.raises(Cancelled):
-        CommitHistory(cache, ignore, cancel=cancel).table(take_snapshot(root))
 
 
 def test_swapped_names_are_followed() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -76,27 +75,6 @@ def test_the_hunks_of_a_real_repository(root: Path, cache: Path, said: list[Even
     assert said == [StageProgress("hunks", 4, 4)]
 
 
-def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Event]) -> None:
-    HunkHistory(cache, said.append).commits(take_snapshot(root))
-    grow(root, "reader.py", "tab", "Parse tabs")
-    later = take_snapshot(root)
-    table = HunkHistory(cache, said.append).commits(later)
-    assert said == [StageProgress("hunks", 4, 4), StageProgress("hunks", 1, 1)]
-    assert table == HunkHistory(None, ignore).commits(later)
-
-
-@pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
-def test_a_damaged_cache_is_read_again(root: Path, cache: Path, record: bytes) -> None:
-    snapshot = take_snapshot(root)
-    first = HunkHistory(cache, ignore).commits(snapshot)
-    with sqlite3.connect(cache) as connection:
-        connection.execute("UPDATE record SET data = ?", (record,))
-    connection.close()
-    assert HunkHistory(cache, ignore).commits(snapshot) == first
-    cache.write_bytes(b"no database" * 1_000)
-    assert HunkHistory(cache, ignore).commits(snapshot) == first
-
-
 def test_a_partial_clone_is_no_corpus_until_it_is_whole(
     root: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -124,8 +102,6 @@ def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Ev
 def test_cancelled(root: Path, cache: Path) -> None:
     cancel = threading.Event()
     cancel.set()
-    with pytest.raises(Cancelled):
-        HunkHistory(None, ignore, cancel=cancel).commits(take_snapshot(root))
     with pytest.raises(Cancelled):
         HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
 
