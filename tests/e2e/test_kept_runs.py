@@ -340,6 +340,8 @@ def test_no_keep_keeps_nothing(home: Home) -> None:
         assert home.listed() == []
         done = home.agent("show")
         assert (done.returncode, "no run is kept yet" in done.stderr) == (2, True)
+        empty = home.agent("runs")
+        assert (empty.stdout, "no run is kept yet" in empty.stderr) == ("", True)
 
 
 def test_a_finished_run_is_paid_again_where_it_is_asked_for_again(home: Home) -> None:

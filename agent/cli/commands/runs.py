@@ -49,7 +49,7 @@ def runs_command(json: bool) -> int:
     """List the runs of `agent solve` that are kept on this machine, the newest first."""
     from agent.results.kept import list_runs, runs_folder
 
-    runs = list_runs(runs_folder())
+    runs = list(list_runs(runs_folder()))
     if json:
         print_value([summary_of(run) for run in runs])
     elif not runs:
