@@ -346,6 +346,7 @@ def test_a_fix_that_takes_tests_away_is_refused_all_the_same(tried: Tried, name:
     report = tried(FIX, *WEAKENED[name])
     assert report.verdict is Verdict.REGRESSED, report.reason
     assert "own changes to tests and configuration" in report.reason.splitlines()[0]
+    assert set(report.newly_failing) <= {f"tests/test_calc.py::test_{n}" for n in ("zero", "self")}
     assert report.newly_failing
 
 
@@ -364,6 +365,7 @@ def test_a_red_test_cannot_be_switched_off_beside_a_fix(tried: Tried, name: str)
     fixed = tried(FIX, edited, files=ON_BASE, test=None)
     assert fixed.verdict is Verdict.REGRESSED, fixed.reason
     assert "tests/test_calc.py::test_add" in fixed.newly_failing
+    assert "passed with the source of the patch" in fixed.reason
 
 
 def test_a_fix_whose_test_the_configuration_deselects_is_refused(tried: Tried) -> None:

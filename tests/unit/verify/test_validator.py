@@ -207,12 +207,12 @@ def test_what_needs_no_patch_is_done_before_there_is_one(repository: Path) -> No
 
 def test_what_is_wrong_is_said_by_the_validation_and_not_before(repository: Path) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
-        raise SandboxError("no namespaces here")
+        raise SandboxError("no namespaces here; install bubblewrap")
 
     async def prepared() -> None:
         async with validator_of(repository, ScriptedSandbox(answer)) as validator:
             await validator.prepare()
-            with pytest.raises(SandboxUnavailable):
+            with pytest.raises(SandboxUnavailable, match="install bubblewrap"):
                 await validator.validate(FIXES, REPRODUCTION)
 
     asyncio.run(prepared())
@@ -348,14 +348,6 @@ def test_a_command_that_cannot_be_split_is_refused(repository: Path, command: st
         validator_of(repository, pytest_played(by_source), test_cmd=command)
 
 
-def test_a_failing_sandbox_is_said_to_be_unavailable(repository: Path) -> None:
-    def answer(command: Command, tree: Path) -> RunResult:
-        raise SandboxError("no namespaces here; install bubblewrap")
-
-    with pytest.raises(SandboxUnavailable, match="install bubblewrap"):
-        validate(repository, ScriptedSandbox(answer), FIXES)
-
-
 def test_an_interpreter_that_does_not_answer_is_a_configuration_error(repository: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not start inside the sandbox"):
         validate(repository, ScriptedSandbox(lambda _, __: result_of(b"nonsense")), FIXES)
@@ -417,23 +409,6 @@ def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path
     assert list(report.whole.outcomes.values()) == ["passed"]
 
 
-@pytest.mark.parametrize("outcome", ["failed", "skipped"])
-def test_a_patch_that_weakens_the_tests_that_there_were_is_refused(
-    repository: Path, outcome: str
-) -> None:
-    report = without_test(repository, by_the_test(outcome, "passed"), SOURCE, EDITED)
-    assert report.verdict is Verdict.REGRESSED
-    assert report.newly_failing == ("tests/test_calc.py::test",)
-    assert "own changes to tests and configuration" in report.reason
-
-
-def test_a_patch_that_deletes_tests_is_refused(repository: Path) -> None:
-    gone = [edit(path, FILES[path], None) for path in PROJECT]
-    report = without_test(repository, by_source, SOURCE, *gone)
-    assert report.verdict is Verdict.REGRESSED
-    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
-
-
 def fixed_or(skipped: str) -> Play:
     """tests/test_calc.py passes with the fix; `skipped` is its outcome once the patch edits it."""
 
@@ -444,15 +419,6 @@ def fixed_or(skipped: str) -> Play:
         return {f"{p}::test": state for p in paths if p == "tests/test_calc.py"}
 
     return play
-
-
-@pytest.mark.parametrize("outcome", ["failed", "skipped"])
-def test_a_fix_whose_own_test_is_switched_off_is_refused(repository: Path, outcome: str) -> None:
-    report = without_test(repository, fixed_or(outcome), SOURCE, EDITED)
-    assert report.verdict is Verdict.REGRESSED
-    assert report.newly_failing == ("tests/test_calc.py::test",)
-    assert report.newly_passing == ()
-    assert "passed with the source of the patch" in report.reason
 
 
 @pytest.mark.parametrize("outcome", ["passed", "skipped"])
