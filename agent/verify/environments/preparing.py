@@ -13,7 +13,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -144,7 +144,7 @@ class Environments:
 
 def digest_environment(environment: Environment) -> str:
     """Hash all of an environment (SHA-256 in hex), to keep results of different ones apart."""
-    text = json.dumps(asdict(environment), sort_keys=True)
+    text = json.dumps(environment.model_dump(), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

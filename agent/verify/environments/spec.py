@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -46,31 +46,43 @@ def _requirement(text: str) -> str:
     return text
 
 
-_Filled = Annotated[str, Field(min_length=1)]
+def _metadata(value: object) -> object:
+    """Read true as the project's own name."""
+    return {True: _OWN_NAME, False: ""}[value] if isinstance(value, bool) else value
+
+
+_OWN_NAME = "/"  # no name of a distribution
 _Inside = Annotated[str, AfterValidator(_inside)]
+_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Version = Annotated[str, Field(pattern=r"^\D*\d")]
 _Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
 
 
-class _Fields(BaseModel):
-    """The fields of a table; None where the table does not give one."""
+class Environment(BaseModel):
+    """The environment of one instance. A table of the file gives some of the fields.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    `python` is a version, a name on PATH or an absolute path; "" for the one that runs us.
+    `metadata` is the name of the distribution whose metadata is written into the tree, "" for none.
+    `index` is an address, "none", or "" for pip's own. `find_links` are absolute paths or
+    addresses.
+    """
 
-    python: _Filled | None = None
-    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] | None = None
-    test: _Filled | None = None
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = None
-    paths: tuple[_Inside, ...] | None = None
-    files: dict[_Inside, str] | None = None
-    metadata: bool | str | None = None
-    version: str | None = None
-    index: _Filled | None = None
-    find_links: tuple[str, ...] | None = None
-    sdist: bool | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    python: str = ""
+    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
+    test: str = ""
+    env: dict[_Variable, str] = {}
+    paths: tuple[_Inside, ...] = ()
+    files: dict[_Inside, str] = {}
+    metadata: Annotated[str, BeforeValidator(_metadata)] = ""
+    version: str = ""
+    index: str = ""
+    find_links: tuple[str, ...] = ()
+    sdist: bool = False
 
 
-class _Range(_Fields):
+class _Range(Environment):
     """Fields for a span: `since` is included, `until` is not. All given bounds must hold."""
 
     since: _Version | None = None
@@ -102,38 +114,15 @@ class _Range(_Fields):
         )
 
 
-class _Project(_Fields):
+class _Project(Environment):
     ranges: tuple[_Range, ...] = ()
 
 
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    default: _Fields = _Fields()
+    default: Environment = Environment()
     projects: dict[Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")], _Project] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The environment of one instance.
-
-    `python` is a version, a name on PATH or an absolute path; "" for the one that runs us.
-    `metadata` is the name of the distribution whose metadata is written into the tree, "" for none.
-    `index` is an address, "none", or "" for pip's own. `find_links` are absolute paths or
-    addresses.
-    """
-
-    python: str = ""
-    packages: tuple[str, ...] = ()
-    test: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    paths: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    metadata: str = ""
-    version: str = ""
-    index: str = ""
-    find_links: tuple[str, ...] = ()
-    sdist: bool = False
 
 
 class EnvironmentSpec:
@@ -163,19 +152,18 @@ class EnvironmentSpec:
         range by commits applies.
         """
         table = self._projects.get(project.lower())
-        layers: list[_Fields] = [self._file.default]
+        layers: list[Environment] = [self._file.default]
         if table is not None:
             layers += [table, *[r for r in table.ranges if r.applies(version, holds)][:1]]
-        given = {
-            name: value
-            for layer in layers
-            for name, value in layer.model_dump(include=set(_Fields.model_fields)).items()
-            if value is not None
-        }
-        metadata = given.pop("metadata", False)
-        name = project.partition("/")[2] if metadata is True else metadata or ""
-        links = tuple(self._link(link) for link in given.pop("find_links", ()))
-        return Environment(**given, metadata=name, find_links=links)
+        given: dict[str, Any] = {}
+        for layer in layers:
+            given |= layer.model_dump(
+                include=layer.model_fields_set & set(Environment.model_fields)
+            )
+        if given.get("metadata") == _OWN_NAME:
+            given["metadata"] = project.partition("/")[2]
+        given["find_links"] = tuple(map(self._link, given.get("find_links", ())))
+        return Environment(**given)
 
     def _link(self, link: str) -> str:
         return link if "://" in link else str((self._folder / link).absolute())
