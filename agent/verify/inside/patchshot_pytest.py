@@ -27,8 +27,7 @@ import linecache
 import os
 from typing import Any
 
-import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
-import patchshot_watch  # type: ignore[import-not-found]
+import patchshot_watch  # type: ignore[import-not-found]  # beside this file, inside
 import pytest
 
 OUTCOMES = ("passed", "failed", "skipped")
@@ -38,17 +37,15 @@ class PytestRecorder:
     """A pytest plugin that writes what happens to the tests."""
 
     def __init__(self, path: str, key: bytes, junit: str) -> None:
-        self._lines = patchshot_watch.LineWriter(path, key)
+        self._lines = patchshot_watch.Recorder(path, key)
         self._junit = junit
         self._session: Any = None
-        self._traces: set[str] = set()
-        self._watch = patchshot_watch.RunnerWatch(__name__)
-        self._trace = patchshot_trace.from_environment()
+        self._lines.watch(__name__)
 
     @property
     def traces(self) -> bool:
         """Whether this run records what the tests execute."""
-        return self._trace is not None
+        return self._lines.trace is not None
 
     # Before pytest's own plugin reads it.
     @pytest.hookimpl(tryfirst=True)
@@ -67,26 +64,18 @@ class PytestRecorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self._trace is not None and self._trace.reverse:
+        if self._lines.trace is not None and self._lines.trace.reverse:
             items.reverse()
 
     # First of all to begin and last to end, so that set-up and tear-down belong to the test.
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
-        if self._trace is None:
-            yield
-            return
-        function = getattr(item, "originalname", "") or ""
-        self._write_account("", self._trace.begin(item.nodeid, function))
+        self._lines.begin_test(item.nodeid, getattr(item, "originalname", "") or "")
         yield
-        self._write_account(item.nodeid, self._trace.end())
-
-    def _write_account(self, test: str, account: Any) -> None:
-        if not test or self._trace.decides(test):
-            self._lines.write(event="trace", id=test, **account.as_line())
+        self._lines.end_test(item.nodeid)
 
     def pytest_collection_finish(self, session: Any) -> None:
-        self._traces.update(self._watch.changed())
+        self._lines.compare()
         count = len({item.nodeid for item in session.items})
         self._lines.write(event="collected", count=count)
 
@@ -106,48 +95,28 @@ class PytestRecorder:
             return
         if report.outcome == "passed" and report.when != "call":
             return  # nothing is known of the test before it was called, nor changed after
-        if report.outcome == "passed" and self._trace is not None and self._trace.cut_short():
-            self._traces.add("the end of " + report.nodeid + ", whose function did not come to it")
-        self._lines.write(
-            event="result",
-            id=report.nodeid,
-            phase=report.when,
-            outcome=report.outcome,
-            xfail=hasattr(report, "wasxfail"),
-            text=_text(report),
-        )
+        xfail = hasattr(report, "wasxfail")
+        self._lines.result(report.nodeid, report.when, report.outcome, _text(report), xfail)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome != "passed":
-            self._lines.write(
-                event="result",
-                id=report.nodeid,
-                phase="collect",
-                outcome=report.outcome,
-                xfail=False,
-                text=_text(report),
-            )
+            self._lines.result(report.nodeid, "collect", report.outcome, _text(report))
 
     # Last of all: other plugins may still change the exit status of the session.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any) -> None:
-        self._traces.update(self._watch.changed())
-        self._traces.update(patchshot_watch.steering(session.config))
+        self._lines.compare()
+        self._lines.traces.update(patchshot_watch.steering(session.config))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         session = self._session
         if session is None:
             return
-        if self._trace is not None:
-            self._write_account("", self._trace.end())
-            self._traces.update(self._trace.rewritten)
-        self._lines.write(
-            event="finish",
+        self._lines.finish(
             status=int(session.exitstatus),
             failed=int(session.testsfailed),
             stopped=bool(session.shouldstop or getattr(session, "shouldfail", False)),
-            traces=sorted(self._traces)[: patchshot_watch.TRACES_LIMIT],
         )
 
 
@@ -173,8 +142,7 @@ def _text(report: Any) -> str:
     longrepr = report.longrepr
     if isinstance(longrepr, tuple):  # a skip: (path, line, reason)
         return str(longrepr[-1])
-    text = str(longrepr or "") + getattr(report, "patchshot_values", "")
-    return text[-patchshot_watch.TEXT_LIMIT :]
+    return str(longrepr or "") + getattr(report, "patchshot_values", "")
 
 
 VALUE_LIMIT = 150  # characters of one value

@@ -30,8 +30,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
-import patchshot_watch  # type: ignore[import-not-found]
+import patchshot_watch  # type: ignore[import-not-found]  # beside this file, inside
 
 # `setUpClass (app.tests.Case)`, `setUpModule (app.tests)`: what stands for a class that failed.
 HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
@@ -40,7 +39,7 @@ HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
 FAILED_IMPORT = "unittest.loader._FailedTest."
 
 
-class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
+class UnittestRecorder(patchshot_watch.Recorder):  # type: ignore[misc]
     """Writes the outcomes that reach unittest's own result class."""
 
     @classmethod
@@ -58,9 +57,7 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
             if name.startswith("on_"):
                 self._wrap(name[len("on_") :], getattr(self, name))
         self.write(event="begin", runner=runner)
-        self._watch = patchshot_watch.RunnerWatch("patchshot_unittest")
-        self._trace = patchshot_trace.from_environment()
-        self._oddities: set[str] = set()
+        self.watch("patchshot_unittest")
 
     def _wrap(self, name: str, listener: Callable[..., None]) -> None:
         original = getattr(unittest.TestResult, name)
@@ -72,63 +69,45 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
 
         setattr(unittest.TestResult, name, method)
 
-    def finish(self, status: int) -> None:
-        """Write the last line; without it the run ended before its tests did."""
-        rewritten: Any = ()
-        if self._trace is not None:
-            self._write_account("", self._trace.end())
-            rewritten = self._trace.rewritten
-        traces = sorted({*self._watch.changed(), *self._oddities, *rewritten})
-        traces = traces[: patchshot_watch.TRACES_LIMIT]
-        self.write(event="finish", status=status, failed=self.failed, traces=traces)
-
-    def _write_account(self, test: str, account: Any) -> None:
-        if not test or self._trace.decides(test):
-            self.write(event="trace", id=test, **account.as_line())
-
-    def _result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
-        if outcome == "passed" and self._trace is not None and self._trace.cut_short():
-            self._oddities.add("the end of " + test + ", whose function did not come to it")
+    def _result(self, test: Any, phase: str, outcome: str, text: str = "") -> None:
         self.failed += outcome == "failed"
-        text = text[-patchshot_watch.TEXT_LIMIT :]
-        self.write(event="result", id=test, phase=phase, outcome=outcome, xfail=False, text=text)
+        self.result(self.identify(test), phase, outcome, text)
 
     def on_startTest(self, test: Any) -> None:
         name = self.identify(test)
-        if self._trace is not None:
-            self._write_account("", self._trace.begin(name, name.rpartition("::")[2]))
+        self.begin_test(name, name.rpartition("::")[2])
         self.write(event="start", id=name, at=self.seconds())
 
     def on_stopTest(self, test: Any) -> None:
-        if self._trace is not None:
-            self._write_account(self.identify(test), self._trace.end())
+        self.end_test(self.identify(test))
 
     def on_addSuccess(self, test: Any) -> None:
-        self._result(self.identify(test), "call", "passed")
+        self._result(test, "call", "passed")
 
     def on_addFailure(self, test: Any, err: Any) -> None:
-        self._result(self.identify(test), "call", "failed", _text(err))
+        self._result(test, "call", "failed", _text(err))
 
     def on_addError(self, test: Any, err: Any) -> None:
         real = isinstance(test, unittest.TestCase) and not _failed_import(test)
-        self._result(self.identify(test), "call" if real else "collect", "failed", _text(err))
+        self._result(test, "call" if real else "collect", "failed", _text(err))
 
     def on_addSkip(self, test: Any, reason: str) -> None:
-        self._result(self.identify(test), "call", "skipped", str(reason))
+        self._result(test, "call", "skipped", str(reason))
 
     def on_addExpectedFailure(self, test: Any, err: Any) -> None:
-        self._result(self.identify(test), "call", "skipped", "expected failure")
+        self._result(test, "call", "skipped", "expected failure")
 
     def on_addUnexpectedSuccess(self, test: Any) -> None:
-        self._result(self.identify(test), "call", "failed", "unexpected success")
+        self._result(test, "call", "failed", "unexpected success")
 
     def on_addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:
-            self._result(self.identify(test), "call", "failed", str(subtest) + "\n" + _text(err))
+            self._result(test, "call", "failed", str(subtest) + "\n" + _text(err))
 
     def not_imported(self, path: str, outcome: str, text: str) -> None:
         """Report a file that cannot be imported or skips itself."""
-        self._result(self._below(path), "collect", outcome, text)
+        self.failed += outcome == "failed"
+        self.result(self._below(path), "collect", outcome, text)
 
     def identify(self, test: Any) -> str:
         """`path::Class::method`; `path::Class` or the path alone for what cannot be set up."""
@@ -186,7 +165,8 @@ def main(argv: list[str]) -> int:
     hooked = argv[0] == "--hook"
     recorder.begin("unittest (hooked)" if hooked else "unittest")
     status = run_program(argv[1:]) if hooked else run_files(argv, recorder)
-    recorder.finish(status)
+    recorder.compare()
+    recorder.finish(status=status, failed=recorder.failed)
     return status
 
 

@@ -23,6 +23,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
+
 # The end of a failure report names the error; what is above it is source that the reader knows.
 TEXT_LIMIT = 6000
 
@@ -91,6 +93,50 @@ class LineWriter:
         digest = hmac.new(self._key, self._last + data, hashlib.sha256).hexdigest()
         self._last = digest[:SIGNATURE_DIGITS].encode("ascii")
         return data + b"\t" + self._last + b"\n"
+
+
+class Recorder(LineWriter):
+    """Writes the lines of a run, and what its tests execute if that is ordered."""
+
+    def watch(self, own: str) -> None:
+        """Remember the test runner as it is now; `own` is one more module of it."""
+        self._watch = RunnerWatch(own)
+        self.trace = patchshot_trace.from_environment()
+        self.traces: set[str] = set()
+
+    def begin_test(self, test: str, function: str) -> None:
+        """Write what happened before a test; `function` is the name of its function."""
+        if self.trace is not None:
+            self._write_account("", self.trace.begin(test, function))
+
+    def end_test(self, test: str) -> None:
+        """Write what a test executed; "" for what is outside of tests."""
+        if self.trace is not None:
+            self._write_account(test, self.trace.end())
+
+    def _write_account(self, test: str, account: Any) -> None:
+        if not test or self.trace.decides(test):
+            self.write(event="trace", id=test, **account.as_line())
+
+    def result(
+        self, test: str, phase: str, outcome: str, text: str = "", xfail: bool = False
+    ) -> None:
+        """Write an outcome, with the end of its text."""
+        if outcome == "passed" and self.trace is not None and self.trace.cut_short():
+            self.traces.add("the end of " + test + ", whose function did not come to it")
+        text = text[-TEXT_LIMIT:]
+        self.write(event="result", id=test, phase=phase, outcome=outcome, xfail=xfail, text=text)
+
+    def compare(self) -> None:
+        """Note what has changed in the test runner."""
+        self.traces.update(self._watch.changed())
+
+    def finish(self, **line: Any) -> None:
+        """Write the last line; without it the run ended before its tests did."""
+        self.end_test("")
+        if self.trace is not None:
+            self.traces.update(self.trace.rewritten)
+        self.write(event="finish", **line, traces=sorted(self.traces)[:TRACES_LIMIT])
 
 
 def take_key(path: str) -> bytes:
