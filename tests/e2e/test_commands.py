@@ -308,3 +308,10 @@ def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository
             stderr=subprocess.PIPE, text=True, timeout=60, check=True,
         )  # fmt: skip
     assert " clean" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("issue.md", "--problem", "issue.md")])
+def test_the_issue_is_given_once(user: User, arguments: tuple[str, ...]) -> None:
+    done = user.run("solve", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("agent: give the issue once: ")

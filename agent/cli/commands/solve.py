@@ -50,7 +50,7 @@ from agent.cli.options import (
     write_option,
 )
 from agent.cli.options import command as declare
-from agent.errors import ConfigurationError, Status
+from agent.errors import ConfigurationError, Status, UsageError
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.terminal import say
 
@@ -337,7 +337,7 @@ def solve_command(
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
     source = problem if issue is None else issue
     if source is None or None not in (issue, problem):
-        raise click.UsageError("Give the issue once: agent solve ISSUE, or --problem.")
+        raise UsageError("give the issue once: agent solve ISSUE, or --problem")
     if given["record"] and given["replay"]:
         raise ConfigurationError("--record and --replay exclude each other: give one of them")
     if given["record"] and given["record"].exists():
