@@ -66,30 +66,29 @@ def cut_sections(text: str, language: str) -> tuple[Section, ...]:
     A text without headings gives one section, or several if it is long.
     """
     lines = text.split("\n")
-    found = list(_READERS.get(language, _underlined)(lines))
-    sections: list[Section] = []
+    headings = list(_READERS.get(language, _underlined)(lines))
+    ends = [*(heading.first for heading in headings), len(lines)]
+    sections = [*_parts((), lines, 0, 0, ends[0])]
     above: list[_Heading] = []
-    bounds = [*found, _Heading(len(lines), len(lines), 0, "")]
-    sections.extend(_parts((), lines, 0, bounds[0].first))
-    for heading, following in zip(found, bounds[1:], strict=True):
-        above = [*(h for h in above if h.level < heading.level), heading]
-        titles = tuple(h.title for h in above)
-        sections.extend(_parts(titles, lines, heading.first, following.first, heading.last + 1))
+    for heading, end in zip(headings, ends[1:], strict=True):
+        above = [*(one for one in above if one.level < heading.level), heading]
+        titles = tuple(one.title for one in above)
+        sections += _parts(titles, lines, heading.first, heading.last + 1, end)
     return tuple(sections)
 
 
 def _parts(
-    headings: tuple[str, ...], lines: Sequence[str], start: int, end: int, body: int | None = None
+    headings: tuple[str, ...], lines: Sequence[str], start: int, body: int, end: int
 ) -> Iterator[Section]:
-    """Yield the section of rows `start` to `end` (exclusive), in parts if it is too long."""
-    first = start if body is None else body
-    for part_start, part_end in _cut(lines, first, end):
+    """Yield the section whose heading begins at row `start`, in parts if it is too long."""
+    for part_start, part_end in _cut(lines, body, end):
         text = "\n".join(lines[part_start:part_end]).strip()
         if len(text) >= _LEAST:
-            shown = start if part_start == first else part_start
-            yield Section(
-                headings, shown + 1, _last_filled(lines, part_end) + 1, text[:MAX_SECTION]
-            )
+            shown = start if part_start == body else part_start
+            last = part_end
+            while last > 1 and not lines[last - 1].strip():
+                last -= 1
+            yield Section(headings, shown + 1, last, text[:MAX_SECTION])
 
 
 def _cut(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -108,13 +107,6 @@ def _cut(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]
             blank = row
     if first < end:
         yield first, end
-
-
-def _last_filled(lines: Sequence[str], end: int) -> int:
-    row = end - 1
-    while row > 0 and not lines[row].strip():
-        row -= 1
-    return row
 
 
 def _markdown(lines: Sequence[str]) -> Iterator[_Heading]:
@@ -198,51 +190,47 @@ _MAX_TITLE = 120
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """Reads documents and, with `docstrings`, the docstrings of symbols."""
+    """Reads documents and the docstrings of symbols."""
 
     label: ClassVar = Label.DOCS
     index: Index
-    docstrings: bool = True
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
-        """Return sections by path and line, then docstrings by path and line."""
-        found = list(section_passages(snapshot, cancel))
-        if self.docstrings:
-            symbols = read_symbols(snapshot, self.index, cancel)
-            found.extend(docstring_passage(symbol) for symbol in symbols if symbol.docstring)
-        return tuple(found)
+        """Return sections by path and line, then docstrings by path and line. Raises Cancelled."""
+        passages: list[Passage] = []
+        for path in sorted(snapshot.files):
+            if cancel.is_set():
+                raise Cancelled
+            file = snapshot.files[path]
+            if file.language in PROSE and is_document(path):
+                text = mask_secrets(snapshot.text(path)).text
+                sections = cut_sections(text, file.language)
+                passages += [_section_passage(path, file.language, one) for one in sections]
+        symbols = read_symbols(snapshot, self.index, cancel)
+        passages += [_docstring_passage(symbol) for symbol in symbols if symbol.docstring]
+        return tuple(passages)
 
 
-def section_passages(snapshot: Snapshot, cancel: threading.Event) -> Iterator[Passage]:
-    """Yield the sections of all documents. Raises Cancelled."""
-    for path in sorted(snapshot.files):
-        if cancel.is_set():
-            raise Cancelled
-        file = snapshot.files[path]
-        if file.language not in PROSE or not is_document(path):
-            continue
-        text = mask_secrets(snapshot.text(path)).text
-        for section in cut_sections(text, file.language):
-            heading = " > ".join(section.headings) or PurePosixPath(path).name
-            yield Passage(
-                corpus=Label.DOCS,
-                title=heading[:_MAX_TITLE],
-                text=described(heading, "document", path, section.text),
-                path=path,
-                start=section.start,
-                end=section.end,
-                language=file.language,
-                tags=("section",),
-            )
-
-
-def docstring_passage(symbol: Symbol) -> Passage:
-    """Return the docstring of a symbol as a passage under its name."""
-    said = mask_secrets(symbol.docstring).text
+def _section_passage(path: str, language: str, section: Section) -> Passage:
+    heading = " > ".join(section.headings) or PurePosixPath(path).name
     return Passage(
         corpus=Label.DOCS,
-        title=f"{symbol.name}: {first_sentence(said)}"[:_MAX_TITLE],
-        text=described(symbol.name, symbol.kind.value, symbol.path, said),
+        title=heading[:_MAX_TITLE],
+        text=described(heading, "document", path, section.text),
+        path=path,
+        start=section.start,
+        end=section.end,
+        language=language,
+        tags=("section",),
+    )
+
+
+def _docstring_passage(symbol: Symbol) -> Passage:
+    docstring = mask_secrets(symbol.docstring).text
+    return Passage(
+        corpus=Label.DOCS,
+        title=f"{symbol.name}: {first_sentence(docstring)}"[:_MAX_TITLE],
+        text=described(symbol.name, symbol.kind.value, symbol.path, docstring),
         path=symbol.path,
         start=symbol.start,
         end=symbol.end,

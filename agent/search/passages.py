@@ -35,11 +35,10 @@ class Label(enum.StrEnum):
 class Passage:
     """One searchable piece of text.
 
-    `text` is searched and embedded. Lines are 1-based and inclusive, 0 for a passage without a
-    location in the tree. In history and memory, `origin` is a commit id or the id of an accepted
-    patch, and `path`, `start` and `end` refer to that commit; in vectors, `origin` is the id of a
-    vector. `link` leads to the pull request of a
-    past change, "" if none is known. `also` lists the other places of the same text.
+    `text` is searched and embedded. Lines are 1-based and inclusive, 0 without a location in the
+    tree. `origin` is the commit of a past change, to which `path`, `start` and `end` refer, or the
+    id of an accepted patch or a vector. `link` leads to the pull request of a past change. `also`
+    lists the other places of the same text.
     """
 
     corpus: Label
@@ -75,11 +74,10 @@ class Passage:
 class PoolHit:
     """A passage that was found. `reasons` name the searches that found it and explain its rank.
 
-    `score` in [0, 1] orders the hits of a pool. It is computed from `rank`, the rank in the hit's
-    own corpus (from 1; 0 for a name that was looked up). `relevance` is the probability that the
-    passage is what the query describes (`agent.search.calibration`), for thresholds. `similarity`
-    is `score_of` the cosine with the query; 0 if it was not computed. `same` lists what was
-    merged into this hit: the other places of its text, and near-duplicates of any corpus.
+    `score` in [0, 1] orders the hits of a pool. It comes from `rank`, the rank in the hit's own
+    corpus (from 1; 0 for a name that was looked up). `relevance` is the probability that the
+    passage is what the query describes. `similarity` is `score_of` the cosine with the query, 0 if
+    unknown. `same`: the other places of its text, and near-duplicates of any corpus.
     """
 
     passage: Passage

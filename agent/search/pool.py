@@ -146,13 +146,12 @@ class Pool:
         best = (*ordered(exact), *rest)[:top_k]
         return PoolResults(best, pending.searched, tuple(dict.fromkeys(pending.notes)))
 
-    async def fill(self, corpora: Iterable[Label | str] | None = None) -> tuple[CorpusReport, ...]:
+    async def fill(self) -> tuple[CorpusReport, ...]:
         """Store the vectors of whole corpora, except code, which has its own index.
 
         Raises StoreError. The vectors written before the error remain in the store.
         """
-        labels = [label for label in self._labels(corpora) if label is not Label.CODE]
-        return tuple([await self._fill(label) for label in labels])
+        return tuple([await self._fill(label) for label in self.corpora if label is not Label.CODE])
 
     def forget_corpus(self, label: Label) -> None:
         """Read a corpus again at its next use, because its source has changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -173,28 +173,13 @@ _RETURNS = re.compile(r"->\s*+([\w.\[\], |*:&<>]{2,60}?)\s*+:?\s*+$")
 _RAISES = re.compile(r"\b(?:raises?|throws?|@throws)\b:?\s*+`*+(\w{3,60})", re.IGNORECASE)
 _NOT_PARAMETERS = frozenset({"self", "cls", "this", "args", "kwargs", "const", "mut", "ref"})
 _SPECIAL = {
-    "__init__": "create",
-    "__call__": "call",
-    "__getitem__": "get an item of",
-    "__setitem__": "set an item of",
-    "__len__": "count",
-    "__iter__": "iterate over",
-    "__contains__": "look for something in",
-    "__next__": "take the next of",
-    "__hash__": "hash",
-    "__bool__": "check",
-    "__add__": "add to",
-    "__eq__": "compare",
-    "__ne__": "compare",
-    "__lt__": "compare",
-    "__le__": "compare",
-    "__gt__": "compare",
-    "__ge__": "compare",
-    "__repr__": "show",
-    "__str__": "show as text",
-    "__enter__": "enter",
-    "__exit__": "leave",
-}
+    "__init__": "create", "__call__": "call", "__getitem__": "get an item of",
+    "__setitem__": "set an item of", "__len__": "count", "__iter__": "iterate over",
+    "__contains__": "look for something in", "__next__": "take the next of", "__hash__": "hash",
+    "__bool__": "check", "__add__": "add to", "__repr__": "show", "__str__": "show as text",
+    "__enter__": "enter", "__exit__": "leave",
+    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), "compare"),
+}  # fmt: skip
 _MAX_PARAMETERS = 4
 
 _VERBS = frozenset(
@@ -226,8 +211,27 @@ _VERBS = frozenset(
 
 def template_intents(symbol: Symbol) -> tuple[str, ...]:
     """Return one to five distinct sentences that begin with "I". Deterministic."""
-    said = dict.fromkeys(_shortened(sentence) for write in _WRITERS if (sentence := write(symbol)))
-    return tuple(said)[:INTENTS]
+    sentences = (" ".join(sentence.split())[:MAX_INTENT] for sentence in _sentences(symbol))
+    return tuple(dict.fromkeys(sentences))[:INTENTS]
+
+
+def _sentences(symbol: Symbol) -> Iterator[str]:
+    """Yield what the docstring, name, parameters, result and errors of a symbol say."""
+    if sentence := first_sentence(symbol.docstring):
+        yield f"I want to: {sentence}"
+    action, words = _action(symbol), words_of(symbol.leaf) or symbol.leaf
+    owner = words_of(symbol.parent.rpartition(".")[2])
+    where = owner or words_of(symbol.path.rpartition("/")[2].rpartition(".")[0])
+    yield f"I want to {action}" + (f" of {where}" if where and where not in action else "")
+    if (parameters := _PARAMETERS.search(symbol.signature)) and (
+        names := _parameter_names(parameters[1])
+    ):
+        yield f"I have {', '.join(names)} and want to {action}"
+    result = _RETURNS.search(symbol.signature)
+    if result and result[1].strip() not in ("", "None", "void"):
+        yield f"I need the {result[1].strip()} that {words} gives"
+    if error := _RAISES.search(symbol.docstring):
+        yield f"I get {error[1]} when I {action}"
 
 
 def words_of(name: str) -> str:
@@ -252,24 +256,6 @@ def _one(noun: str) -> str:
     return f"{'an' if noun[:1] in tuple('aeiou') else 'a'} {noun}"
 
 
-def _from_docstring(symbol: Symbol) -> str:
-    sentence = first_sentence(symbol.docstring)
-    return f"I want to: {sentence}" if sentence else ""
-
-
-def _from_name(symbol: Symbol) -> str:
-    owner = words_of(symbol.parent.rpartition(".")[2])
-    where = owner or words_of(symbol.path.rpartition("/")[2].rpartition(".")[0])
-    action = _action(symbol)
-    return f"I want to {action}" + (f" of {where}" if where and where not in action else "")
-
-
-def _from_parameters(symbol: Symbol) -> str:
-    found = _PARAMETERS.search(symbol.signature)
-    names = _parameter_names(found.group(1)) if found else ()
-    return f"I have {', '.join(names)} and want to {_action(symbol)}" if names else ""
-
-
 def _parameter_names(text: str) -> tuple[str, ...]:
     """Return the names in `a: int = 1, *, b` as words. For `int a` the last word is the name."""
     names: list[str] = []
@@ -279,29 +265,3 @@ def _parameter_names(text: str) -> tuple[str, ...]:
         if name.isidentifier() and name not in _NOT_PARAMETERS:
             names.append(words_of(name) or name)
     return tuple(dict.fromkeys(names))[:_MAX_PARAMETERS]
-
-
-def _from_result(symbol: Symbol) -> str:
-    found = _RETURNS.search(symbol.signature)
-    result = found.group(1).strip() if found else ""
-    if result in ("", "None", "void"):
-        return ""
-    return f"I need the {result} that {words_of(symbol.leaf) or symbol.leaf} gives"
-
-
-def _from_errors(symbol: Symbol) -> str:
-    found = _RAISES.search(symbol.docstring)
-    return f"I get {found.group(1)} when I {_action(symbol)}" if found else ""
-
-
-_WRITERS: tuple[Callable[[Symbol], str], ...] = (
-    _from_docstring,
-    _from_name,
-    _from_parameters,
-    _from_result,
-    _from_errors,
-)
-
-
-def _shortened(sentence: str) -> str:
-    return " ".join(sentence.split())[:MAX_INTENT]

@@ -1,7 +1,6 @@
 """The composition root: builds the real parts from settings and passes them in."""
 
 from agent.wiring.composition import apply_reply, make_planner, open_services, solve_options
-from agent.wiring.embedding import embedding_endpoint, embedding_in_words, live_embedding
 from agent.wiring.model import (
     Connections,
     endpoint,
@@ -12,9 +11,12 @@ from agent.wiring.model import (
     open_chat,
 )
 from agent.wiring.retrieval import (
+    embedding_endpoint,
+    embedding_in_words,
     fill_history,
     fill_index,
     index_path,
+    live_embedding,
     missing_models,
     open_retriever,
     packing_options,

@@ -26,7 +26,6 @@ from agent.types.protocols import (
     Snapshot,
     TokenCounter,
 )
-from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
     Connections,
     make_clock,
@@ -35,6 +34,7 @@ from agent.wiring.model import (
     plan_in_words,
 )
 from agent.wiring.retrieval import (
+    make_embedder,
     make_index,
     make_retriever,
     packing_options,

@@ -40,9 +40,14 @@ from agent.shared.secrets import mask_secrets
 from agent.types import Message, Problem
 from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
-from agent.wiring.embedding import make_embedder
 from agent.wiring.model import Connections, make_counter, open_chat
-from agent.wiring.retrieval import make_index, make_retriever, retrieval_options, with_words
+from agent.wiring.retrieval import (
+    make_embedder,
+    make_index,
+    make_retriever,
+    retrieval_options,
+    with_words,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -83,9 +83,9 @@ async def open_validator(
         sandbox = await asyncio.to_thread(trial or partial(check_isolation, untried))
     except SandboxError as error:
         raise SandboxUnavailable(
-            f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "
-            "`agent doctor` shows that it works, or --unsafe-no-sandbox to run the target's tests "
-            "without isolation)"
+            f"{error} (or --no-tests to check the syntax only, another --sandbox that `agent "
+            "doctor` shows to work, or --unsafe-no-sandbox to run the target's tests without "
+            "isolation)"
         ) from None
     python, surroundings = await _environment(settings, snapshot, reporter, project)
     options = ValidationOptions(
@@ -126,15 +126,6 @@ async def _environment(
     return await asyncio.to_thread(prepare_target, settings, snapshot, note, project)
 
 
-def _other_backends(settings: Settings) -> str:
-    """Return the command line options that choose another backend."""
-    backend = "container" if settings.image is not None else settings.sandbox
-    options = {"container": "--image", "landlock": "--sandbox landlock"}
-    if backend in options:
-        options["bwrap"] = "--sandbox bwrap"
-    return " or ".join(option for name, option in options.items() if name != backend)
-
-
 def known_tests(
     fail_to_pass: Sequence[str] = (),
     pass_to_pass: Sequence[str] = (),
@@ -160,17 +151,12 @@ def make_sandbox(settings: Settings) -> Sandbox:
     from sandbox import SandboxError
     from sandbox import make_sandbox as make_one
 
-    unsafe, backend, image = settings.unsafe_no_sandbox, settings.sandbox, settings.image
     try:
-        return make_one(unsafe=unsafe, backend=backend, image=image)
-    except SandboxError as error:
-        given = (
-            (f"--sandbox {backend}", backend != "auto"),
-            ("--image", image is not None),
-            ("--unsafe-no-sandbox", unsafe),
+        return make_one(
+            unsafe=settings.unsafe_no_sandbox, backend=settings.sandbox, image=settings.image
         )
-        at_fault = ", ".join(option for option, is_given in given if is_given)
-        raise ConfigurationError(f"{at_fault}: {error}") from None
+    except SandboxError as error:
+        raise ConfigurationError(f"--sandbox, --image, --unsafe-no-sandbox: {error}") from None
 
 
 def why_no_python(settings: Settings) -> str:

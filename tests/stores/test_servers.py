@@ -126,92 +126,91 @@ def test_a_password_is_never_shown() -> None:
 # ------------------------------------------------------------------------------------- PostgreSQL
 
 
-def ways(engine: Engine, query: str) -> list[tuple[Any, ...]]:
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (None, "not ours; name another database"),
+        ("vectors of patchshot, version 2", r"version 2.*name another database"),
+        ("vectors of patchshot, version 0", r"version 0.*DROP SCHEMA patchshot CASCADE"),
+    ],
+)
+def test_another_schema_is_refused_and_left_as_it_was(
+    served: Engine, mark: str | None, message: str
+) -> None:
     import psycopg
 
-    with psycopg.connect(engine.url, autocommit=True) as connection:
-        return connection.execute(query).fetchall()
+    query = (
+        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'patchshot'"
+    )
+    with psycopg.connect(served.url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA patchshot")
+        connection.execute("CREATE TABLE patchshot.collection (mine TEXT)")
+        if mark is not None:
+            connection.execute(f"COMMENT ON SCHEMA patchshot IS '{mark}'".encode())
+        with pytest.raises(StoreMismatch, match=message):
+            served.open()
+        assert connection.execute(query).fetchall() == [(mark,)]
+        assert connection.execute("SELECT * FROM patchshot.collection").fetchall() == []
 
 
-def execute(engine: Engine, *statements: str) -> None:
-    import psycopg
-
-    with psycopg.connect(engine.url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
+# ------------------------------------------------------------------- collections of other programs
 
 
-def test_a_schema_of_somebody_else_is_left_alone(served: Engine) -> None:
-    execute(served, "CREATE SCHEMA patchshot", "CREATE TABLE patchshot.collection (mine TEXT)")
-    with pytest.raises(StoreMismatch, match="not ours; name another database"):
-        served.open()
-    assert ways(served, "SELECT * FROM patchshot.collection") == []
+def plant(engine: Engine, mark: dict[str, Any] | None) -> None:
+    """Make a collection "things" as another program, or another version of this one, does."""
+    if engine.name == "lancedb":
+        import lancedb
+        import pyarrow as pa
+
+        vector = pa.field("vector", pa.list_(pa.float32(), DIMENSION), nullable=False)
+        schema = pa.schema([vector], metadata={"patchshot": json.dumps(mark)} if mark else {})
+        rows = pa.table([[unit(1).tolist()]], schema=schema)
+        lancedb.connect(str(engine.folder / "lance")).create_table("things", rows)
+        return
+    from qdrant_client import QdrantClient, models
+
+    client = QdrantClient(path=str(engine.folder / "qdrant"))
+    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
+    metadata = {"patchshot": mark} if mark else None
+    client.create_collection("things", vectors_config=size, metadata=metadata)
+    client.close()
 
 
-def test_a_newer_schema_is_refused(served: Engine) -> None:
-    with served.open():
-        pass
-    mark = "vectors of patchshot, version 2"
-    execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
-    with pytest.raises(StoreMismatch, match=r"version 2.*name another database"):
-        served.open()
+@pytest.fixture(params=["lancedb", "qdrant-folder"])
+def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """An engine that keeps the metadata of a collection beside it."""
+    return engine_at(request.param, tmp_path)
 
 
-def test_an_older_schema_is_refused_and_left_as_it_was(served: Engine) -> None:
-    mark = "vectors of patchshot, version 0"
-    execute(served, "CREATE EXTENSION vector", "CREATE SCHEMA patchshot")
-    execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
-    with pytest.raises(StoreMismatch, match=r"version 0.*DROP SCHEMA patchshot CASCADE"):
-        served.open()
-    query = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
-    assert ways(served, query.replace("%s", "'patchshot'")) == [(mark,)]
-
-
-# ---------------------------------------------------------------------------------------- LanceDB
-
-
-def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    engine = engine_at("lancedb", tmp_path)
-    import lancedb
-
-    table = lancedb.connect(str(tmp_path / "lance")).create_table("things", [{"mine": 1}])
-    with engine.open() as store:
-        for action in (lambda: store.collection("things", MODEL, DIMENSION), _drop(store)):
+def test_a_collection_of_somebody_else_is_left_alone(marked: Engine) -> None:
+    plant(marked, None)
+    for _ in range(2):
+        with marked.open() as store:
             with pytest.raises(StoreMismatch, match="not ours; name another"):
-                action()
-        assert store.collections() == ()
-    assert table.to_arrow().to_pylist() == [{"mine": 1}]
-
-
-def _drop(store: Any) -> Any:
-    return lambda: store.drop("things")
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_tables_of_other_versions(tmp_path: Path, version: int) -> None:
-    engine = engine_at("lancedb", tmp_path)
-    import lancedb
-    import pyarrow as pa
-
-    names = ("id", "content", "project", "corpus", "path", "tags", "payload")
-    fields = [pa.field(name, pa.string(), nullable=False) for name in names]
-    fields.append(pa.field("vector", pa.list_(pa.float32(), DIMENSION), nullable=False))
-    mark = json.dumps({"model": MODEL, "dimension": DIMENSION, "version": version})
-    values = [[text] for text in ("old", "hash", "project", "code", "a.py", "", "p")]
-    rows = [*values, [unit(1).tolist()]]
-    schema = pa.schema(fields, metadata={"patchshot": mark})
-    lancedb.connect(str(tmp_path / "lance")).create_table("things", pa.table(rows, schema=schema))
-    with engine.open() as store:
-        if version > 1:
-            with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
                 store.collection("things", MODEL, DIMENSION)
-            return
+            with pytest.raises(StoreMismatch, match="not ours; name another"):
+                store.drop("things")
+            assert store.collections() == ()
+
+
+def test_a_newer_collection_is_refused(marked: Engine) -> None:
+    plant(marked, {"model": MODEL, "dimension": DIMENSION, "version": 2})
+    with marked.open() as store, pytest.raises(StoreMismatch, match=r"version 2.*upgrade"):
+        store.collection("things", MODEL, DIMENSION)
+
+
+def test_an_older_collection_is_made_again_by_hand(marked: Engine) -> None:
+    plant(marked, {"model": MODEL, "dimension": DIMENSION, "version": 0})
+    with marked.open() as store:
         assert store.collections()[0].version == 0
         with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
             store.collection("things", MODEL, DIMENSION)
         store.drop("things")
         assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
         assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
+
+
+# ---------------------------------------------------------------------------------------- LanceDB
 
 
 def test_a_full_disk_keeps_a_whole_call_out_of_a_table(tmp_path: Path) -> None:
@@ -234,52 +233,3 @@ def test_a_table_that_is_written_often_stays_in_few_pieces(tmp_path: Path) -> No
             collection.upsert([entry(f"e{number}")])
         assert collection.count() == 40
         assert collection._table.stats()["fragment_stats"]["num_fragments"] < 33
-
-
-# ----------------------------------------------------------------------------------------- Qdrant
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_collections_of_other_versions(tmp_path: Path, version: int) -> None:
-    engine = engine_at("qdrant-folder", tmp_path)
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(tmp_path / "qdrant"))
-    mark = {"patchshot": {"model": MODEL, "dimension": DIMENSION, "version": version}}
-    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
-    client.create_collection("things", vectors_config=size, metadata=mark)
-    payload = dict.fromkeys(("project", "corpus", "path"), "x")
-    payload |= {"id": "old", "content": "hash", "payload": "p", "tags": [], "folders": ["x"]}
-    point = models.PointStruct(
-        id="00000000-0000-0000-0000-000000000001",
-        vector=unit(1).tolist(),
-        payload=payload | {"zero": False},
-    )
-    client.upsert("things", [point])
-    client.close()
-    with engine.open() as store:
-        if version > 1:
-            with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
-                store.collection("things", MODEL, DIMENSION)
-            return
-        assert [one.version for one in store.collections()] == [0]
-        with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
-            store.collection("things", MODEL, DIMENSION)
-        store.drop("things")
-        assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
-        assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
-
-
-def test_a_collection_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    engine = engine_at("qdrant-folder", tmp_path)
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(tmp_path / "qdrant"))
-    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
-    client.create_collection("things", vectors_config=size)
-    client.close()
-    with engine.open() as store:
-        for action in (lambda: store.collection("things", MODEL, DIMENSION), _drop(store)):
-            with pytest.raises(StoreMismatch, match="not ours; name another"):
-                action()
-        assert store.collections() == ()

@@ -113,13 +113,10 @@ def entry(
 
 def fits(fields: Fields, name: str, selection: EntryFilter) -> bool:
     """What a selection means, in plain words."""
-    under = selection.under
     return (
         selection.project in (None, fields.project)
         and (not selection.corpora or fields.corpus in selection.corpora)
-        and (not selection.languages or fields.language in selection.languages)
         and selection.tags <= set(fields.tags)
-        and (not under or fields.path == under or fields.path.startswith(f"{under}/"))
         and (selection.ids is None or name in selection.ids)
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, StoreError
 from agent.search.stores.base import (
     EVERYTHING,
     CollectionInfo,
@@ -49,6 +49,7 @@ __all__ = [
     "open_store",
     "score_of",
     "shown_url",
+    "unusable",
     "without_password_of",
 ]
 
@@ -156,3 +157,9 @@ def without_password_of(url: str, text: str) -> str:
         if len(secret) >= 3:
             line = line.replace(secret, "...")
     return line
+
+
+def unusable(kind: type[StoreError], url: str, error: Exception, advice: str) -> StoreError:
+    """Return the error of a store whose driver raised `error`, without the URL's passwords."""
+    reason = without_password_of(url, str(error)) or type(error).__name__
+    return kind(f"vector store {shown_url(url)} cannot be used ({reason}); {advice}")

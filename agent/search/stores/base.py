@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -76,15 +76,12 @@ class Entry:
 class EntryFilter:
     """Selects the entries that match all given fields. It is applied before the top k are chosen.
 
-    `under` is a folder or a file. An entry must have all `tags`. `ids` None does not restrict; an
-    empty set selects nothing.
+    An entry must have all `tags`. `ids` None does not restrict; an empty set selects nothing.
     """
 
     project: str | None = None
     corpora: frozenset[str] = frozenset()
-    languages: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
-    under: str = ""
     ids: frozenset[str] | None = None
 
 
@@ -202,11 +199,6 @@ class VectorCollection(ABC):
         self.name = name
         self.model = model
         self.dimension = dimension
-
-    @property
-    def info(self) -> CollectionInfo:
-        """Return the name, model, dimension and current number of entries."""
-        return CollectionInfo(self.name, self.model, self.dimension, self.count())
 
     def upsert(self, entries: Iterable[Entry]) -> int:
         """Add or replace entries by id; return how many were new or changed.
@@ -396,20 +388,12 @@ def sql_condition(selection: EntryFilter, has_tag: str) -> tuple[str, list[str]]
     if selection.project is not None:
         parts.append("project = ?")
         values.append(selection.project)
-    for column, texts in (
-        ("corpus", selection.corpora or None),
-        ("language", selection.languages or None),
-        ("id", selection.ids),
-    ):
+    for column, texts in (("corpus", selection.corpora or None), ("id", selection.ids)):
         if texts is not None:
             parts.append(f"{column} IN ({', '.join('?' * len(texts))})" if texts else "1 = 0")
             values += sorted(texts)
     parts += [has_tag] * len(selection.tags)
     values += [f"\x1f{tag}\x1f" for tag in sorted(selection.tags)]
-    if selection.under:
-        # "0" follows "/" in ASCII, and therefore in UTF-8
-        parts.append("(path = ? OR path >= ? AND path < ?)")
-        values += [selection.under + suffix for suffix in ("", "/", "0")]
     return " AND ".join(parts), values
 
 
@@ -480,14 +464,9 @@ def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.fl
 
 
 def _escaped_filter(selection: EntryFilter) -> EntryFilter:
-    """Return the filter with escaped texts and `under` without a final slash."""
-    under = selection.under.rstrip("/").removeprefix("./")
-    return replace(
-        selection,
+    return EntryFilter(
         project=None if selection.project is None else escaped(selection.project),
         corpora=frozenset(map(escaped, selection.corpora)),
-        languages=frozenset(map(escaped, selection.languages)),
         tags=frozenset(map(escaped, selection.tags)),
-        under="" if under == "." else escaped(under),
         ids=None if selection.ids is None else frozenset(map(escaped, selection.ids)),
     )

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import errors
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
-from agent.search.stores import shown_url, without_password_of
+from agent.search.stores import shown_url, unusable
 from agent.search.stores.base import (
     SCHEMA_VERSION,
     TEXTS,
@@ -184,17 +184,17 @@ class PostgresStore(SqlStore):
             with self._connection.transaction():
                 return action(self._connection)
         except (errors.DiskFull, errors.OutOfMemory) as error:
-            raise self._unusable(StoreUnreachable, error, "free some space on it") from None
+            raise unusable(
+                StoreUnreachable, self._secret_url, error, "free some space on it"
+            ) from None
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
-            raise self._unusable(ServerAway, error, "start it, or check the address") from None
+            raise unusable(
+                ServerAway, self._secret_url, error, "start it, or check the address"
+            ) from None
         except psycopg.Error as error:
             advice = "check the rights of its user, or name another database"
-            raise self._unusable(StoreError, error, advice) from None
-
-    def _unusable(self, kind: type[StoreError], error: Exception, advice: str) -> StoreError:
-        reason = without_password_of(self._secret_url, str(error)) or type(error).__name__
-        return kind(f"vector store {self.url} cannot be used ({reason}); {advice}")
+            raise unusable(StoreError, self._secret_url, error, advice) from None
 
     def drop_entries(self, connection: Connection, key: int) -> None:
         """Drop the table of a collection."""

@@ -26,7 +26,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
-from agent.search.stores import shown_url, without_password_of
+from agent.search.stores import shown_url, unusable
 from agent.search.stores.base import (
     META_KEY,
     TEXTS,
@@ -55,7 +55,7 @@ _SECONDS = 30  # timeout of one request
 _TRANSIENT = frozenset({408, 429, 502, 503, 504})
 _READ_AT_ONCE = 500  # points of a request: 1 MB of vectors at d = 384; servers accept 32 MiB
 _WRITTEN_AT_ONCE = 100  # payloads have up to 64 KiB
-_FILTERED = ("project", "corpus", "path", "language", "tag", "folders")
+_FILTERED = ("project", "corpus", "tag")
 """Fields that filters use. A server in strict mode rejects fields without an index."""
 
 
@@ -164,24 +164,20 @@ class QdrantStore(MarkedStore):
                 return request(*values, **options)
             except (OSError, sqlite3.Error) as error:
                 advice = "check the folder and the space on its disk"
-                raise self._unusable(StoreUnreachable, error, advice) from None
+                raise unusable(StoreUnreachable, self._secret_url, error, advice) from None
 
     def _translated(self, error: Exception) -> StoreError:
         if isinstance(getattr(error, "source", None), ValidationError):
             return self._no_qdrant("its answers have another form")
         if not isinstance(error, UnexpectedResponse) or error.status_code in _TRANSIENT:
-            return self._unusable(ServerAway, error, "start it, or check the address")
+            return unusable(ServerAway, self._secret_url, error, "start it, or check the address")
         if error.status_code in (401, 403):
             return StoreUnreachable(
                 f"vector store {self.url} refused the key; check the password in its URL"
             )
         if not error.content.lstrip().startswith(b"{"):
             return self._no_qdrant(f"status {error.status_code} without Qdrant's JSON")
-        return self._unusable(StoreError, error, "check its log")
-
-    def _unusable(self, kind: type[StoreError], error: Exception, advice: str) -> StoreError:
-        reason = without_password_of(self._secret_url, str(error)) or type(error).__name__
-        return kind(f"vector store {self.url} cannot be used ({reason}); {advice}")
+        return unusable(StoreError, self._secret_url, error, "check its log")
 
     def _no_qdrant(self, why: str) -> StoreMismatch:
         return StoreMismatch(
@@ -287,22 +283,16 @@ def _number(name: str) -> str:
 
 
 def _point(row: StoredEntry) -> Any:
-    """Return a point. `folders` has the path and its parents, which a filter compares."""
-    folders = row.path.split("/")
-    payload: dict[str, Any] = {
-        **dict(zip(TEXTS, row[:-1], strict=True)),
-        "tag": split_tags(row.tags),
-        "folders": ["/".join(folders[:length]) for length in range(1, len(folders) + 1)],
-    }
+    """Return a point. A filter compares each `tag`."""
+    texts = dict(zip(TEXTS, row[:-1], strict=True))
+    payload: dict[str, Any] = {**texts, "tag": split_tags(row.tags)}
     return models.PointStruct(id=_number(row.id), vector=row.vector.tolist(), payload=payload)
 
 
 def _filter(selection: EntryFilter) -> Any:
     fields = [
         ("project", () if selection.project is None else (selection.project,)),
-        ("folders", (selection.under,) if selection.under else ()),
         ("corpus", selection.corpora),
-        ("language", selection.languages),
         *(("tag", (tag,)) for tag in sorted(selection.tags)),
     ]
     must: list[Any] = [

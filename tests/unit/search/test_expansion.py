@@ -1,19 +1,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from agent.errors import BudgetExceeded
+from agent.llm import HttpChatModel
 from agent.retrieval.ranking import HybridRetriever, preset
-from agent.search.expansion import ExpandingRetriever, FindWords, ProjectWordsFinder
+from agent.search.expansion import (
+    ExpandingRetriever,
+    FindWords,
+    KeywordWriter,
+    ProjectWordsFinder,
+    parse_keywords,
+)
 from agent.search.passages import Label, Passage
 from agent.search.word_index import WordIndexCache
 from agent.types import Problem, Ranking
 from agent.types.events import Event
+from tests.support.behaviours import Good
+from tests.support.corpora import pool_at
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
+from tests.support.llm import endpoint, make_prompt, with_model
+from tests.support.scripted_provider import ScriptedProvider
 
 FILES = {
     "shop/cart.py": "def add(item):\n    return item\n",
@@ -79,3 +94,47 @@ def test_a_project_gives_the_words_that_go_with_those_of_the_title() -> None:
     words = asyncio.run(finder(PROBLEM, SNAPSHOT))
     assert sorted(words) == ["refund", "voucher"]
     assert asyncio.run(finder(Problem("nothing of it", ""), SNAPSHOT)) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("CookieJar, expire_old, jar", ("CookieJar", "expire_old", "jar")),
+        (json.dumps({"keywords": ["CookieJar", "jar"]}), ("CookieJar", "jar")),
+        ("- CookieJar\n- CookieJar\n- x", ("CookieJar",)),
+        ("", ()),
+        (" ".join(f"word{n}" for n in range(50)), tuple(f"word{n}" for n in range(12))),
+    ],
+)
+def test_words_of_a_reply(reply: str, words: tuple[str, ...]) -> None:
+    assert parse_keywords(reply) == words
+
+
+def test_a_query_is_asked_once_and_kept(tmp_path: Path) -> None:
+    with ScriptedProvider([Good("Pelican, warehouse")]) as provider:
+
+        async def use(model: HttpChatModel) -> list[tuple[str, ...]]:
+            path = tmp_path / "keywords.jsonl"
+            first = KeywordWriter(path, model, make_prompt)
+            second = KeywordWriter(path, model, make_prompt)
+            return [await writer.keywords("a query") for writer in (first, first, second)]
+
+        said = with_model(endpoint(provider.base_url, model=provider.model), use)
+        assert len(provider.chats) == 1
+    assert said == [("Pelican", "warehouse")] * 3
+
+
+def test_keywords_find_what_the_query_does_not_say(tmp_path: Path) -> None:
+    class Words:
+        async def keywords(self, query: str) -> tuple[str, ...]:
+            return ("warehouse",)
+
+    with pool_at(tmp_path) as pool:
+        from dataclasses import replace
+
+        pool = replace(pool, keywords=Words(), vectors=None)  # type: ignore[arg-type]
+        plain = asyncio.run(pool.search("delivery", corpora=["docs"]))
+        more = asyncio.run(pool.search("delivery", corpora=["docs"], expand="llm"))
+    assert plain.hits == ()
+    assert more.hits[0].passage.symbol == "sendOrder"
+    assert "with warehouse" in more.hits[0].reasons[0].note

@@ -16,8 +16,8 @@ from agent.settings import Settings, load
 from agent.types import Completion, Problem, Usage
 from agent.types.events import Event, Notice
 from agent.wiring import Connections, embedding_in_words, live_call, live_embedding, model_in_words
-from agent.wiring.embedding import make_embedder
 from agent.wiring.model import plan_in_words
+from agent.wiring.retrieval import make_embedder
 from tests.support.llm import make_prompt
 from tests.support.loopback import LoopbackServer, Scripted, loopback
 

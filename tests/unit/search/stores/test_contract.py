@@ -134,13 +134,9 @@ CHOSEN = {"project": "mine", "corpus": "docs", "path": "src/a/b.py", "language":
 SELECTIONS = (
     EntryFilter(project="mine"),
     EntryFilter(corpora=frozenset({"docs", "nothing"})),
-    EntryFilter(languages=frozenset({"go"})),
     EntryFilter(tags=frozenset({"t", "u"})),
-    EntryFilter(under="src/a"),
-    EntryFilter(under="src/a/"),
-    EntryFilter(under="src/a/b.py"),
     EntryFilter(ids=frozenset({"z1", "z2", "z3", "nowhere"})),
-    EntryFilter("mine", frozenset({"docs"}), frozenset({"go"}), frozenset({"u"}), "src"),
+    EntryFilter("mine", frozenset({"docs"}), frozenset({"u"})),
 )
 
 
@@ -161,22 +157,6 @@ def test_a_selection_is_applied_before_the_best_are_taken(
         assert found == ["z3", "z2", "z1"], selection
         assert the_best(collection.search(unit(1)[None], 2, selection)) == ["z3", "z2"], selection
         assert collection.count(selection) == 3, selection
-
-
-def test_under_ends_at_the_edge_of_a_folder(collection: VectorCollection) -> None:
-    paths = ("src/a/x.py", "src/ab/x.py", "src/a", "src/a.py", "src/a0", "src/a-b/x", "SRC/a/x.py")
-    collection.upsert(entry(path, path=path) for path in paths)
-    for under, expected in (
-        ("src/a", {"src/a/x.py", "src/a"}),
-        ("src/a.py", {"src/a.py"}),
-        ("src", set(paths) - {"SRC/a/x.py"}),
-        ("nowhere", set()),
-        ("", set(paths)),
-        (".", set(paths)),
-    ):
-        found = the_best(collection.search(unit(1)[None], 10, EntryFilter(under=under)))
-        assert set(found) == expected, under
-        assert collection.count(EntryFilter(under=under)) == len(expected)
 
 
 def test_tags_are_whole_and_must_all_be_there(collection: VectorCollection) -> None:
@@ -233,14 +213,13 @@ def test_delete_removes_what_is_selected(collection: VectorCollection) -> None:
 
 def test_results_are_those_of_the_plainest_search(collection: VectorCollection) -> None:
     vectors = random_units(300, seed=3)
-    languages = ("python", "go", "c")
     entries = [
-        entry(f"e{n:03}", v, language=languages[n % 3], path=f"d{n % 7}/f{n}.py")
+        entry(f"e{n:03}", v, corpus=("code", "docs")[n % 2], tags=(f"t{n % 7}",))
         for n, v in enumerate(vectors)
     ]
     collection.upsert(entries)
     queries = random_units(5, seed=4)
-    for selection in (EVERYTHING, EntryFilter(languages=frozenset({"go", "c"}), under="d3")):
+    for selection in (EVERYTHING, EntryFilter(corpora=frozenset({"docs"}), tags=frozenset({"t3"}))):
         for top_k in (1, 10, 400):
             found = collection.search(queries, top_k, selection)
             for query, matches in zip(queries, found, strict=True):
@@ -331,9 +310,7 @@ def test_hostile_texts_are_texts(collection: VectorCollection) -> None:
         for selection in (
             EntryFilter(project=one.fields.project),
             EntryFilter(corpora=frozenset({one.fields.corpus})),
-            EntryFilter(languages=frozenset({one.fields.language})),
             EntryFilter(tags=frozenset(one.fields.tags)),
-            EntryFilter(under=f"d{one.id}"),
             EntryFilter(ids=frozenset({one.id})),
         ):
             assert the_best(collection.search(unit(1)[None], 99, selection)) == [one.id]
@@ -350,7 +327,6 @@ def test_collections_are_listed_and_dropped(store: VectorStore) -> None:
     store.collection("b", MODEL, 4).upsert([])
     first = store.collection("a.b-c_1", "other", DIMENSION)
     first.upsert([entry("x"), entry("y")])
-    assert first.info == CollectionInfo("a.b-c_1", "other", DIMENSION, 2)
     assert store.collections() == (
         CollectionInfo("a.b-c_1", "other", DIMENSION, 2),
         CollectionInfo("b", MODEL, 4, 0),

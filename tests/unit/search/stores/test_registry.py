@@ -8,6 +8,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.search.stores import check_url, open_store, shown_url, without_password_of
+from agent.types.events import Event, Notice
 from tests.support.stores import require
 
 
@@ -116,3 +117,18 @@ def test_an_address_that_cannot_be_taken_apart_is_told_without_its_password(url:
     with pytest.raises(ConfigurationError, match="write a / @ : of the password as") as caught:
         check_url(url)
     assert "SEC" not in str(caught.value)
+
+
+def test_a_store_in_memory_says_that_nothing_is_kept() -> None:
+    require("qdrant_client")
+    events: list[Event] = []
+    with open_store("qdrant://:memory:", events.append):
+        pass
+    message = "vector store qdrant://:memory: is in memory: nothing is kept when the command ends"
+    assert events == [Notice(message, "warning")]
+
+
+def test_a_store_without_a_place_is_refused() -> None:
+    require("qdrant_client")
+    with pytest.raises(ConfigurationError, match="name a folder"):
+        open_store("qdrant://", lambda _: None)

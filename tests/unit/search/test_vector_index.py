@@ -1,13 +1,18 @@
-"""Agents with settings of their own over one index."""
+"""Search: the ranks of a naive search, whatever the batch; filters before the best are chosen."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from agent.errors import (
     PatchshotError,
@@ -20,12 +25,129 @@ from agent.search.precomputed import (
     SemanticRetriever,
     SemanticSettings,
     VectorIndex,
+    VectorMeta,
     cosine_similarity,
     load_vectors,
     make_settings,
     read_settings,
     write_vector,
 )
+
+# Small whole numbers: cosines of different vectors are equal, or far apart.
+NUMBERS = st.integers(-3, 3)
+TAGS = st.frozensets(st.sampled_from("xyz"))
+
+
+def make_index(rows: list[list[int]], tags: list[frozenset[str]] | None = None) -> VectorIndex:
+    metas = {i: VectorMeta(tags=tuple(sorted(own))) for i, own in enumerate(tags or []) if own}
+    ids = tuple(f"v{i:02}" for i in range(len(rows)))
+    return VectorIndex(Path(), ids, np.array(rows, dtype=np.float32), MappingProxyType(metas))
+
+
+def cosine(one: list[int], other: list[int]) -> float:
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+
+
+@st.composite
+def worlds(
+    draw: st.DrawFn,
+) -> tuple[list[list[int]], list[frozenset[str]], list[list[int]]]:
+    size = draw(st.integers(1, 4))
+    vectors = st.lists(NUMBERS, min_size=size, max_size=size)
+    rows = draw(st.lists(vectors, min_size=1, max_size=12))
+    tags = draw(st.lists(TAGS, min_size=len(rows), max_size=len(rows)))
+    return rows, tags, draw(st.lists(vectors, min_size=1, max_size=4))
+
+
+@given(worlds(), st.integers(1, 15), st.sampled_from([-1.0, -0.3, 0.0, 0.01, 0.6]), TAGS)
+def test_ranks_are_those_of_a_naive_search(
+    world: tuple[list[list[int]], list[frozenset[str]], list[list[int]]],
+    top_k: int,
+    at_least: float,
+    wanted: frozenset[str],
+) -> None:
+    rows, tags, queries = world
+    found = make_index(rows, tags).search(queries, top_k, at_least=at_least, tags=wanted)
+    for query, results in zip(queries, found, strict=True):
+        naive = [
+            (round(cosine(query, row), 12), f"v{i:02}")
+            for i, row in enumerate(rows)
+            if wanted <= tags[i]
+        ]
+        naive = [(score, name) for score, name in naive if score >= at_least]
+        best = sorted(naive, key=lambda pair: (-pair[0], pair[1]))[:top_k]
+        assert [r.id for r in results] == [name for _, name in best]
+        assert [r.score for r in results] == pytest.approx([score for score, _ in best], abs=1e-11)
+        assert all(-1.0 <= r.score <= 1.0 for r in results)
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[VectorIndex, NDArray[np.float64]]:
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((3000, 64)).astype(np.float32)
+    rows[1000:1200] = rows[0]  # the same vector two hundred times: ties by id
+    ids = tuple(f"v{i:04}" for i in range(3000))
+    return VectorIndex(Path(), ids, rows), rng.standard_normal((40, 64))
+
+
+def test_scores_do_not_depend_on_the_batch(
+    real: tuple[VectorIndex, NDArray[np.float64]],
+) -> None:
+    index, queries = real
+    together = index.search(queries, 25)
+    alone = [index.search(query[None, :], 25)[0] for query in queries]
+    assert [[(r.id, r.score) for r in one] for one in together] == [
+        [(r.id, r.score) for r in one] for one in alone
+    ]
+
+
+def test_equal_vectors_come_by_id_and_fill_the_places(
+    real: tuple[VectorIndex, NDArray[np.float64]],
+) -> None:
+    index, _ = real
+    found = index.search(index.vectors[0][None, :], 30)[0]
+    assert [r.id for r in found] == ["v0000", *(f"v{i}" for i in range(1000, 1029))]
+    assert all(r.score == pytest.approx(1.0) for r in found)
+
+
+def test_tags_are_applied_before_the_best_are_chosen() -> None:
+    tags = [frozenset("x")] * 9 + [frozenset("xy")]
+    index = make_index([[1, 0]] * 9 + [[-1, 1]], tags)
+    (found,) = index.search([[1, 0]], 1, tags=["y"])
+    assert [r.id for r in found] == ["v09"]
+    assert index.search([[1, 0]], 1, tags=["nowhere"]) == ((),)
+
+
+def test_a_zero_vector_scores_zero_on_either_side() -> None:
+    index = make_index([[0, 0], [1, 0], [-1, 0]])
+    assert [(r.id, r.score) for r in index.search([[1, 0]], 3)[0]] == [
+        ("v01", 1.0),
+        ("v00", 0.0),
+        ("v02", -1.0),
+    ]
+    assert [r.score for r in index.search([[0, 0]], 3)[0]] == [0.0, 0.0, 0.0]
+
+
+def test_huge_and_tiny_numbers_neither_overflow_nor_vanish() -> None:
+    rows = np.array([[1e15, 1e15], [1e-20, 0.0]], dtype=np.float32)
+    index = VectorIndex(Path(), ("a", "b"), rows)
+    found = index.search([[1e300, 0.0], [1e-20, 0.0]], 2)
+    for results in found:
+        assert [(r.id, round(r.score, 6)) for r in results] == [("b", 1.0), ("a", 0.707107)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [[1.0, 2.0], [[1.0]], [[math.nan, 1.0]], [[math.inf, 1.0]], [["a", "b"]], [[1.0], [1.0, 2.0]]],
+)
+def test_a_query_that_cannot_be_compared_is_an_error(query: object) -> None:
+    with pytest.raises(SemanticQueryError):
+        make_index([[1, 0]]).search(query, 1)  # type: ignore[arg-type]
+
+
+def test_no_queries_give_no_results() -> None:
+    assert make_index([[1, 0]]).search(np.empty((0, 2)), 5) == ()
 
 
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:
