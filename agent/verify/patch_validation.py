@@ -179,7 +179,7 @@ class PatchValidation:
             whole=runs.whole,
             only_tests=plan.only_tests,
             edited_tests=plan.edited_tests,
-            weakened=find_losses(plan.tests, plan.source).words,
+            weakened=find_losses(plan.tests, plan.source),
             held=plan.held,
             tricks=self._tricks(plan),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,

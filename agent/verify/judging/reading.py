@@ -60,29 +60,6 @@ _OFF = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class TestLosses:
-    """`removed` and `skipped` are names of tests; `assertions` counts those that tests lost."""
-
-    __test__ = False  # not a test class
-
-    removed: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    assertions: int = 0
-
-    @property
-    def words(self) -> str:
-        """Return the counts as a phrase after `the patch`, or "" for no loss."""
-        parts = [
-            f"{verb} {number(len(tests), 'test')} ({listed(tests)})"
-            for verb, tests in (("removes", self.removed), ("skips", self.skipped))
-            if tests
-        ]
-        if self.assertions:
-            parts.append(f"takes {number(self.assertions, 'assertion')} out of existing tests")
-        return " and ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
 class _Unit:
     """A function of a test file. `code` is the same for the same body under another name."""
 
@@ -95,8 +72,8 @@ class _Unit:
     is_test: bool
 
 
-def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) -> TestLosses:
-    """Compare the existing tests in changed files with what the whole patch leaves of them.
+def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) -> str:
+    """Return what the patch takes away from existing tests, as a phrase after `the patch`, or "".
 
     A test that is renamed or moved is not lost. Of `source`, only Rust files hold tests.
     """
@@ -109,19 +86,25 @@ def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) 
         if codes[unit.code]:  # it is still there, perhaps under another name
             codes[unit.code] -= 1
             continue
-        named = [other for other in after if other.name == unit.name]
-        now = next(iter([u for u in named if u.path == unit.path] or named), None)
-        if now is None:
+        named = sorted((u for u in after if u.name == unit.name), key=lambda u: u.path != unit.path)
+        if not named:
             assertions += unit.assertions
-            if unit.is_test:
-                removed.append(unit.name)
+            removed += [unit.name] * unit.is_test
             continue
+        now = named[0]
         assertions += max(0, unit.assertions - now.assertions)
         if now.cases < unit.cases:
             removed.append(f"{number(unit.cases - now.cases, 'case')} of {unit.name}")
         if now.skipped and not unit.skipped:
             skipped.append(unit.name)
-    return TestLosses(tuple(sorted(removed)), tuple(sorted(skipped)), assertions)
+    parts = [
+        f"{verb} {number(len(names), 'test')} ({listed(sorted(names))})"
+        for verb, names in (("removes", removed), ("skips", skipped))
+        if names
+    ]
+    if assertions:
+        parts.append(f"takes {number(assertions, 'assertion')} out of existing tests")
+    return " and ".join(parts)
 
 
 def edited_inside(changes: Sequence[FileChange]) -> frozenset[str]:

@@ -113,22 +113,6 @@ def write(self, **line):
     said(self, **line)
 patchshot_watch.LineWriter.write = write
 """,
-    "a plugin from the source": """
-import gc
-from _pytest.config import PytestPluginManager
-class Cheat:
-    def pytest_pyfunc_call(self, pyfuncitem):
-        return True
-    pytest_pyfunc_call.pytest_impl = {"tryfirst": True}
-manager = next(o for o in gc.get_objects() if isinstance(o, PytestPluginManager))
-import pytest
-Cheat.pytest_pyfunc_call = pytest.hookimpl(tryfirst=True)(Cheat.pytest_pyfunc_call)
-manager.register(Cheat())
-""",
-    "test functions that do nothing": """
-import _pytest.python
-_pytest.python.Function.runtest = lambda self: None
-""",
     "items that vanish once collected": """
 import _pytest.main
 def loop(self, session=None):
