@@ -19,7 +19,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -74,49 +74,39 @@ class TestFile:
 
 
 class TestFiles:
-    """The test files of a snapshot, read on first use."""
+    """The test files of a snapshot, read on first use. `accepts` says which ones can be run."""
 
     __test__ = False
 
     def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = lambda _: True) -> None:
-        """`accepts` says which test files can be run at all."""
         self._snapshot = snapshot
         self._accepts = accepts
+        self._paths = list(snapshot.files)
+        self._modules = ModuleTable(self._paths)
 
     @cached_property
     def files(self) -> tuple[TestFile, ...]:
         """The test files of the scope that are not vendored, sorted by path."""
-        mine = (path for path in self._snapshot.files if is_below(self._snapshot.scope, path))
-        tests = (path for path in mine if is_test_file(path) and not is_vendored_path(path))
-        return tuple(map(self._read, sorted(filter(self._accepts, tests))))
+        tests = [
+            (path, number)
+            for number, path in enumerate(self._paths)
+            if is_below(self._snapshot.scope, path)
+            and is_test_file(path)
+            and not is_vendored_path(path)
+            and self._accepts(path)
+        ]
+        return tuple(self._read(*test) for test in sorted(tests))
 
-    def _read(self, path: str) -> TestFile:
+    def _read(self, path: str, importer: int) -> TestFile:
         text = f"\n{self._snapshot.text(path)}"
         words = frozenset(_WORD.findall(text))
         starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
         lines = imports(text, starts, self._snapshot.files[path].language)
-        paths = list(self._snapshot.files)
-        numbers = (n for line in lines for n in self._modules.find(line, self._numbers[path]))
-        imported = frozenset(paths[number] for number in numbers)
-        return TestFile(path, words, imported, len(_TEST.findall(text)), _tested(words))
-
-    @cached_property
-    def _numbers(self) -> Mapping[str, int]:
-        return {path: number for number, path in enumerate(self._snapshot.files)}
-
-    @cached_property
-    def _modules(self) -> ModuleTable:
-        return ModuleTable(list(self._snapshot.files))
-
-
-def _tested(words: frozenset[str]) -> frozenset[str]:
-    """Return what tests are named after: the beginnings of their names, in lower case."""
-    found: set[str] = set()
-    for word in words:
-        if word.startswith("test_"):
-            parts = word.lower().split("_")[1:]
-            found.update("_".join(parts[:end]) for end in range(1, len(parts) + 1))
-    return frozenset(found)
+        numbers = (number for line in lines for number in self._modules.find(line, importer))
+        imported = frozenset(self._paths[number] for number in numbers)
+        names = [f"{word[5:].lower()}_" for word in words if word.startswith("test_")]
+        tested = {name[: end.start()] for name in names for end in re.finditer("_", name)}
+        return TestFile(path, words, imported, len(_TEST.findall(text)), frozenset(tested))
 
 
 def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
@@ -205,8 +195,8 @@ def select_tests(
     all chosen files; the best one is chosen in any case.
     """
     tests = files or TestFiles(snapshot)
-    targets = [_target_of(c.path) for c in changes if not is_test_path(c.path)]
-    symbols = changed_symbols(c for c in changes if not is_test_path(c.path))
+    sources = [change for change in changes if not is_test_path(change.path)]
+    symbols = changed_symbols(sources)
     words = frozenset(_CODE_WORD.findall(_ADDRESS.sub(" ", problem_text))) - symbols
     rarity = _rarity(tests.files, symbols | words)
     edited = {change.path for change in changes}
@@ -214,13 +204,15 @@ def select_tests(
     for test in tests.files:
         relations = [
             *_named(test, edited, problem_text),
-            *_strongest(test, targets),
-            *_changed_together(test, together),
-            *_tested_by_name(test, symbols),
+            *_strongest(test, [change.path for change in sources]),
             *_by_words(test, symbols, rarity, _SYMBOL, _SYMBOLS_MOST, "mentions"),
             *_by_words(test, words, rarity, _ISSUE_WORD, _ISSUE_WORDS_MOST, "issue's"),
         ]
-        score = round(sum(weight for weight, _ in relations), 6)
+        if together.get(test.path):
+            relations.append((_TOGETHER * together[test.path], "changed together with it before"))
+        tested = [s for s in sorted(symbols) if s.strip("_").lower() in test.tested]
+        relations += [(_TESTED, f"tests {symbol}") for symbol in tested[:1]]
+        score = round(math.fsum(weight for weight, _ in relations), 6)
         if score > 0:
             scored.append((-score, test.path, sorted(relations, key=lambda r: (-r[0], r[1]))))
     worth = sum(-score >= _WORTH_RUNNING for score, _, _ in scored)
@@ -231,35 +223,18 @@ def select_tests(
     return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
 
 
-def _rarity(tests: Sequence[TestFile], wanted: frozenset[str]) -> Mapping[str, float]:
+def _rarity(tests: Sequence[TestFile], words: frozenset[str]) -> Mapping[str, float]:
     """Return 1 for a word in one test file, less with the logarithm of the number of files."""
-    files: dict[str, int] = {}
-    for test in tests:
-        for word in wanted & test.words:
-            files[word] = files.get(word, 0) + 1
+    files = Counter(word for test in tests for word in words & test.words)
     return {word: 1 / (1 + math.log2(count)) for word, count in files.items()}
 
 
-def _named(test: TestFile, edited: set[str], problem: str) -> Iterable[Relation]:
+def _named(test: TestFile, edited: set[str], problem: str) -> Iterator[Relation]:
     if test.path in edited:
         yield _EDITED, "edited by the patch"
-    if re.search(rf"(?<![\w/]){re.escape(PurePosixPath(test.path).name)}\b", problem) or (
-        test.path in problem
-    ):
+    name = re.escape(PurePosixPath(test.path).name)
+    if test.path in problem or re.search(rf"(?<![\w/]){name}\b", problem):
         yield _NAMED_BY_ISSUE, "named by the issue"
-
-
-def _changed_together(test: TestFile, together: Mapping[str, float]) -> Iterable[Relation]:
-    if together.get(test.path):
-        yield _TOGETHER * together[test.path], "changed together with it before"
-
-
-def _tested_by_name(test: TestFile, symbols: frozenset[str]) -> Iterable[Relation]:
-    """Yield a relation if the test is named after a change: `test_parse_error` for `parse`."""
-    for symbol in sorted(symbols):
-        if symbol.strip("_").lower() in test.tested:
-            yield _TESTED, f"tests {symbol}"
-            return
 
 
 def _by_words(
@@ -269,78 +244,53 @@ def _by_words(
     weight: float,
     most: float,
     what: str,
-) -> Iterable[Relation]:
-    found = sorted(words & test.words, key=lambda word: (-rarity[word], word))
-    if found:
+) -> Iterator[Relation]:
+    common = sorted(words & test.words, key=lambda word: (-rarity[word], word))
+    if common:
         # Summed in a fixed order: floating-point sums depend on it.
-        yield min(most, weight * math.fsum(rarity[w] for w in found)), f"{what} {found[0]}"
+        yield min(most, weight * math.fsum(rarity[word] for word in common)), f"{what} {common[0]}"
 
 
-# ------------------------------------------------------------ relations to an edited file
+def _strongest(test: TestFile, paths: Sequence[str]) -> Iterator[Relation]:
+    """Yield the strongest relation of each kind, so that many edited files do not add up."""
+    for kind in (_by_name, _by_imports, _by_folders):
+        relations = [relation for path in paths if (relation := kind(test, path))]
+        if relations:
+            yield max(relations)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What relates tests to an edited source file."""
-
-    path: str
-    module: str
-    stem: str  # of the module: the folder's name for an __init__.py
-    package: str  # the last folder
-    folders: tuple[str, ...]
-
-
-def _target_of(path: str) -> _Target:
-    module = module_name(path)
-    package, _, stem = module.rpartition(".")
-    return _Target(path, module, stem, package.rpartition(".")[2], PurePosixPath(path).parts[:-1])
-
-
-def _by_name(test: TestFile, target: _Target) -> Relation | None:
+def _by_name(test: TestFile, path: str) -> Relation | None:
     """Whether the test is named after the file, a part of its name, or its folder."""
     pure = PurePosixPath(test.path)
     bare = _AFFIXES.sub("", pure.stem).strip("_").lower()
-    stem, package = target.stem.strip("_").lower(), target.package.strip("_").lower()
-    if bare in (stem, f"{package}_{stem}") and bare:
-        return _SAME_NAME, f"named after {target.path}"
+    parts = ["", *module_name(path).split(".")]
+    stem, package = (part.strip("_").lower() for part in (parts[-1], parts[-2]))
+    if bare and bare in (stem, f"{package}_{stem}"):
+        return _SAME_NAME, f"named after {path}"
     folders = {part.lower().removeprefix("test_") for part in pure.parts[:-1]}
-    if stem and stem in folders and stem not in map(str.lower, target.folders):
-        return _FOLDER_NAME, f"in a folder named after {target.path}"
+    if stem and stem in folders and stem not in path.lower().split("/")[:-1]:
+        return _FOLDER_NAME, f"in a folder named after {path}"
     if (stem and bare.startswith(f"{stem}_")) or (bare and stem.endswith(f"_{bare}")):
-        return _NAME_PART, f"named after {target.path}"
+        return _NAME_PART, f"named after {path}"
     if package and bare == package:
-        return _PACKAGE_NAME, f"named after the folder of {target.path}"
+        return _PACKAGE_NAME, f"named after the folder of {path}"
     return None
 
 
-def _by_imports(test: TestFile, target: _Target) -> Relation | None:
-    """Whether the test imports the file, something that imports it, or its package."""
-    if target.path in test.imports:
-        return _IMPORTS, f"imports {target.module}"
-    folder = "/".join(target.folders)
-    if any(path == f"{folder}/__init__.py" for path in test.imports):
-        return _IMPORTS_PACKAGE, f"imports the package of {target.module}"
+def _by_imports(test: TestFile, path: str) -> Relation | None:
+    """Whether the test imports the file or its package."""
+    if path in test.imports:
+        return _IMPORTS, f"imports {module_name(path)}"
+    if f"{path.rpartition('/')[0]}/__init__.py" in test.imports:
+        return _IMPORTS_PACKAGE, f"imports the package of {module_name(path)}"
     return None
 
 
-def _by_folders(test: TestFile, target: _Target) -> Relation | None:
+def _by_folders(test: TestFile, path: str) -> Relation | None:
     """Whether the test is below folders of the same names."""
-    if not target.folders:
-        return None
-    shared = len(set(target.folders) & set(PurePosixPath(test.path).parts[:-1]))
-    if not shared:
-        return None
-    return _NEAR * shared / len(target.folders), f"near {target.path}"
-
-
-def _strongest(test: TestFile, targets: Sequence[_Target]) -> list[Relation]:
-    """Return the strongest relation of each kind, so that many edited files do not add up."""
-    found = []
-    for kind in (_by_name, _by_imports, _by_folders):
-        relations = [relation for target in targets if (relation := kind(test, target))]
-        if relations:
-            found.append(max(relations, key=lambda relation: (relation[0], relation[1])))
-    return found
+    folders = path.split("/")[:-1]
+    shared = set(folders) & set(test.path.split("/")[:-1])
+    return (_NEAR * len(shared) / len(folders), f"near {path}") if shared else None
 
 
 def _affordable(
@@ -506,7 +456,7 @@ class TestHints:
 def find_test_hints(
     problem: Problem, ranking: Ranking, snapshot: Snapshot, counter: TokenCounter
 ) -> TestHints:
-    """Return the test files for the best ranked files, and the head of the nearest one."""
+    """Return the test files for the best ranked files, and an excerpt of one."""
     likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
     contents = ((path, snapshot.read(path)) for path in likely)
     changes = [FileChange(path, content, content) for path, content in contents]
@@ -521,33 +471,22 @@ def find_test_hints(
     total = sum(map(is_test_file, snapshot.files))
     if not paths:
         return TestHints(total=total)
-    return _with_excerpt(TestHints(paths, total), problem, ranking, snapshot, counter)
-
-
-def _with_excerpt(
-    hints: TestHints,
-    problem: Problem,
-    ranking: Ranking,
-    snapshot: Snapshot,
-    counter: TokenCounter,
-) -> TestHints:
     quotes = _quotes(problem.text)
     names = {**quotes, **_likely_names(ranking)}
-    texts = {path: _masked(snapshot.text(path)).split("\n") for path in hints.paths}
-    found = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
+    masked = ((path, mask_secrets(snapshot.text(path)).text) for path in paths)
+    texts = {path: _BACKTICKS.sub("``", text).split("\n") for path, text in masked}
+    tests = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
     # The first of equal worth: the tests of the likeliest file come first.
-    best = max(found, key=lambda test: test[0], default=None)
-    path = best[-1] if best else hints.paths[0]
-    lines, language = texts[path], snapshot.files[path].language
-    if best is None:
-        head = _fitting(lines[:_EXCERPT_LINES], counter)
-        return replace(hints, excerpt=head, language=language, place=f"{path} begins")
-    _, first, last, _ = best
-    shown = _fitting(lines[first : min(last, first + _EXCERPT_LINES)], counter)
-    place = f"{path}:L{first + 1}-{first + shown.count(chr(10)) + 1}"
-    if any(quote in shown for quote in quotes):
-        place += ", with text that the issue quotes"
-    return replace(hints, excerpt=shown, language=language, place=place)
+    worth, first, last, path = max(
+        tests, key=lambda t: t[0], default=(0, 0, _EXCERPT_LINES, paths[0])
+    )
+    excerpt = _fitting(texts[path][first : min(last, first + _EXCERPT_LINES)], counter)
+    place = f"{path} begins"
+    if worth:
+        place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}"
+        if any(quote in excerpt for quote in quotes):
+            place += ", with text that the issue quotes"
+    return TestHints(paths, total, excerpt, snapshot.files[path].language, place)
 
 
 def _quotes(text: str) -> dict[str, float]:
@@ -575,16 +514,16 @@ def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[f
 
     The weights of the names that a test uses are added up.
     """
-    any_name = "|".join(map(re.escape, names))
-    wanted = re.compile(rf"(?<!\w)(?:{any_name})(?!\w)") if names else None
+    if not names:
+        return
+    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
     for first, line in enumerate(lines):
         begin = _TEST_FUNCTION.match(line)
-        if begin is None or wanted is None:
-            continue
-        last = _end_of_block(lines, first, len(begin[1]))
-        used = set(wanted.findall("\n".join(lines[first + 1 : last])))
-        if used:
-            yield sum(names[name] for name in sorted(used)), first, last
+        if begin is not None:
+            last = _end_of_block(lines, first, len(begin[1]))
+            used = set(pattern.findall("\n".join(lines[first + 1 : last])))
+            if used:
+                yield sum(names[name] for name in sorted(used)), first, last
 
 
 def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
@@ -598,10 +537,6 @@ def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
             break
         end = number + 1
     return end
-
-
-def _masked(text: str) -> str:
-    return _BACKTICKS.sub("``", mask_secrets(text).text)
 
 
 def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:
