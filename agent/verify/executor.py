@@ -12,9 +12,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -144,42 +144,21 @@ class SuiteJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceOrder:
-    """A request for a run under other conditions that records what its tests execute.
-
-    The tree is at another path, hashing and random numbers differ, tests run in the opposite order,
-    and `sys.argv` is empty. `code` is what is looked for and `tests` are the ids that decide. Only
-    runners that sign their report follow it.
-    """
-
-    code: ChangedCode
-    tests: tuple[str, ...]
-
-    def as_json(self) -> bytes:
-        """Return it in the form of `inside/patchshot_trace.py`."""
-        order = {
-            "lines": self.code.by_path,
-            "names": sorted(self.code.names),
-            "files": sorted(self.code.files),
-            "tests": list(self.tests),
-            "reverse": True,
-            "seed": 1,
-        }
-        return json.dumps(order).encode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     """A job on the base with `changes` written over it; `where` names that tree for progress.
 
-    `again` runs it even if the result is cached. `order` asks for other conditions.
+    `again` runs it even if the result is cached. With `traced` it runs under other conditions, and
+    records what `deciding` tests execute of that code: the tree is at another path, hashing and
+    random numbers differ, tests run in the opposite order, and `sys.argv` is empty. Only runners
+    that sign their report do that.
     """
 
     job: SuiteJob
     changes: tuple[FileChange, ...]
     where: str
     again: bool = False
-    order: TraceOrder | None = None
+    traced: ChangedCode | None = None
+    deciding: tuple[str, ...] = ()
 
 
 class SuiteExecutor:
@@ -240,18 +219,12 @@ class SuiteExecutor:
         if self._is_set_up or given is None:
             return
         argv = split_command(given, "--setup-cmd")
-        suite = Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or ".")
-        tree = self._trees.with_changes(())
-        try:
-            root = self._trees.root_inside(tree)
-            command = self._command(SuiteJob(suite), root, cancel)
+        job = SuiteJob(Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or "."))
+        with self._new_base() as (tree, root):
             pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-            command = replace(with_variables(command, pip), network=self._options.setup_network)
-            self._check_setup(given, self._prepare_base(command, tree, given, cancel))
-        except BaseException:
-            tree.close()
-            raise
-        self._trees.replace_base(tree)
+            command = with_variables(self._command(job, root, cancel), pip)
+            command = replace(command, network=self._options.setup_network)
+            self._check_setup(given, self._prepare(command, tree, given, cancel))
         self._packages, self._installed = _installed_in(tree.path)
         self._is_set_up = True
 
@@ -265,17 +238,22 @@ class SuiteExecutor:
         if key in self._built or building is None or self._tools(suite, cancel).toolchain.missing:
             return
         self._built.add(key)
+        with self._new_base() as (tree, root):
+            command = building(suite, self._context(SuiteJob(suite), root, cancel))
+            self._prepare(command, tree, "building the tests", cancel)
+
+    @contextmanager
+    def _new_base(self) -> Iterator[tuple[Workspace, Path]]:
+        """Yield a copy of the base and its root inside; it becomes the base unless one raises."""
         tree = self._trees.with_changes(())
         try:
-            root = self._trees.root_inside(tree)
-            command = building(suite, self._context(SuiteJob(suite), root, cancel))
-            self._prepare_base(command, tree, "building the tests", cancel)
+            yield tree, self._trees.root_inside(tree)
         except BaseException:
             tree.close()
             raise
         self._trees.replace_base(tree)
 
-    def _prepare_base(
+    def _prepare(
         self, command: Command, tree: Workspace, what: str, cancel: threading.Event
     ) -> RunResult:
         self._reporter(StageStarted("setup", what))
@@ -381,7 +359,7 @@ class SuiteExecutor:
                 context = self._context(job, root, cancel)
                 tree.write(ORDER_FILE, side.as_json(context.import_roots))
                 command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
-                return read_replayed(self._run_signed(command, tree, cancel).report)
+                return read_replayed(self._run_signed(command, tree, cancel=cancel).report)
 
         with ThreadPoolExecutor(len(sides), "patchshot-replay") as pool:
             return list(pool.map(one, sides))
@@ -456,24 +434,24 @@ class SuiteExecutor:
 
     def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
         runner = runner_of(job.suite)
-        order = task.order if runner.signs else None
-        elsewhere = order is not None and self._is_movable(job.suite, cancel)
+        traced = task.traced if runner.signs else None
+        elsewhere = traced is not None and self._is_movable(job.suite, cancel)
         with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:
             root = self._trees.root_inside(tree)
             command = started = self._command(job, root, cancel)
-            if order is not None:
-                tree.write(ORDER_FILE, order.as_json())
+            if traced is not None:
+                tree.write(ORDER_FILE, trace_order(traced, task.deciding))
                 started = following_order(started, root / ORDER_FILE)
-            if runner.signs:
-                result = self._run_signed(started, tree, cancel)
-            else:
-                result = self._sandbox.run(started, tree, cancel=cancel)
+            run_in = self._run_signed if runner.signs else self._sandbox.run
+            result = run_in(started, tree, cancel=cancel)
         run = runner.read(job.suite, command, result)
         masked = self._secrets.masked  # sources may repeat the values of files of secrets
         failures = {test: masked(text) for test, text in run.failures.items()}
         return replace(run, output_tail=masked(run.output_tail), failures=failures)
 
-    def _run_signed(self, command: Command, tree: Workspace, cancel: threading.Event) -> RunResult:
+    def _run_signed(
+        self, command: Command, tree: Workspace, *, cancel: threading.Event
+    ) -> RunResult:
         """Run a command that signs its report, and remove the signatures."""
         key = new_key()
         tree.write(KEY_FILE, key)
@@ -555,6 +533,19 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     folders = sorted(folder for folder in paths if folder.is_dir())
     names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
+
+
+def trace_order(code: ChangedCode, tests: Sequence[str]) -> bytes:
+    """Return what `inside/patchshot_trace.py` is asked for."""
+    order = {
+        "lines": code.by_path,
+        "names": sorted(code.names),
+        "files": sorted(code.files),
+        "tests": list(tests),
+        "reverse": True,
+        "seed": 1,
+    }
+    return json.dumps(order).encode("ascii")
 
 
 def _suite_key(suite: Suite) -> str:

@@ -17,7 +17,7 @@ Tests that decide are run once more: one that gives different results is flaky a
 Failures are repeated under the same conditions, and only in whole runs of test files: a hang or a
 crash is not flaky. A command is repeated for a failure only if its exit code is all that is known
 of it, because it cannot be run in part. What passes newly is repeated under other conditions
-(`TraceOrder`), on the base and with the patch, and then replayed as plain code.
+(`Task.traced`), on the base and with the patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from agent.types import (
     TestRun,
 )
 from agent.types.protocols import Snapshot
-from agent.verify.executor import SuiteExecutor, SuiteJob, Task, TraceOrder
+from agent.verify.executor import SuiteExecutor, SuiteJob, Task
 from agent.verify.judging.compare import (
     Comparison,
     compare,
@@ -478,14 +478,14 @@ class PlanExecution:
         *,
         base: bool = True,
     ) -> list[RunAgain]:
-        """Run a job with a `TraceOrder` on the `base`, if asked for, and with the patch."""
+        """Run a job under other conditions on the `base`, if asked for, and with the patch."""
         source, signs = self.plan.source, runner_of(job.suite).signs
         trees = [(merged(source, new), SOURCE, changed_code(source))]
         if base:
             trees.insert(0, (tuple(new), BASE, changed_code(source, in_base=True)))
         runs = self._run(
             *(
-                Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
+                Task(job, changes, where, again=True, traced=code, deciding=tuple(tests))
                 for changes, where, code in trees
             )
         )

@@ -14,7 +14,7 @@ import pytest
 
 from agent.types import Execution, Outcome
 from agent.verify import reports
-from agent.verify.executor import TraceOrder
+from agent.verify.executor import trace_order
 from agent.verify.judging.execution import ChangedCode
 from agent.verify.reports import Report, collected, read_report
 from agent.verify.runners.base import INSIDE
@@ -385,7 +385,7 @@ def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str)
         files=frozenset({"calc.py", "data.json"}),
         source=frozenset({"calc.py"}),
     )
-    (tmp_path / "order").write_bytes(TraceOrder(code, tuple(tests)).as_json())
+    (tmp_path / "order").write_bytes(trace_order(code, tests))
     script = str(INSIDE / "patchshot_unittest.py")
     found = execute(
         tmp_path,
