@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from agent.types import FileChange
+from agent.verify.plan import import_roots
 from agent.verify.steering import SteeringFiles, group_changes
 from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
@@ -122,22 +123,11 @@ def test_source_that_configuration_only_names_does_not(
 @pytest.mark.parametrize(
     ("path", "before", "after", "steers"),
     [
-        ("package.json", {"scripts": {"test": "jest"}}, {"scripts": {"test": "true"}}, True),
-        ("package.json", {"version": "1"}, {"version": "2", "dependencies": {"a": "1"}}, False),
-        ("package.json", {}, {"dependencies": {"chai": "file:./fake"}}, True),
-        ("package.json", {}, {"jest": {"setupFiles": ["./x.js"]}}, True),
-    ],
-)
-def test_a_package_json_steers_by_its_parts(
-    path: str, before: object, after: object, steers: bool
-) -> None:
-    found = why(path, {path: json.dumps(before)}, json.dumps(after))
-    assert bool(found) is steers
-
-
-@pytest.mark.parametrize(
-    ("path", "before", "after", "steers"),
-    [
+        ("package.json", '{"scripts": {"test": "jest"}}', '{"scripts": {"test": "true"}}', True),
+        ("package.json", '{"version": "1"}', '{"version": "2", "dependencies": {"a": "1"}}', False),
+        ("package.json", "{}", '{"dependencies": {"chai": "file:./fake"}}', True),
+        ("package.json", "{}", '{"jest": {"setupFiles": ["./x.js"]}}', True),
+        ("package.json", "{}", "{", True),
         ("Cargo.toml", "[package]\nname='a'\n", "[package]\nname='a'\nversion='2'\n", False),
         ("Cargo.toml", "[dependencies]\n", "[dependencies]\nserde='1'\n", False),
         ("Cargo.toml", "[dependencies]\n", "[dependencies]\ns={path='fake'}\n", True),
@@ -145,22 +135,21 @@ def test_a_package_json_steers_by_its_parts(
         ("Cargo.toml", "[package]\n", "[package]\nautotests=false\n", True),
         ("go.mod", "module a\n", "module a\n\nrequire b v1.0.0\n", False),
         ("go.mod", "module a\n", "module a\n\nreplace (\n\tb => ./fake\n)\n", True),
-        ("package.json", "{}", "{", True),
     ],
 )
-def test_so_do_other_manifests(path: str, before: str, after: str, steers: bool) -> None:
+def test_a_manifest_steers_by_its_parts(path: str, before: str, after: str, steers: bool) -> None:
     assert bool(why(path, {path: before}, after)) is steers
 
 
-def test_what_a_shell_script_starts_steers_too() -> None:
-    files = {
-        "Makefile": "test:\n\tsh tools/test.sh\n",
-        "tools/test.sh": "set -e\npython tools/check.py\n",
-        "tools/check.py": "x = 1\n",
-    }
-    assert why("tools/check.py", files) == "tools/test.sh loads it into the test run"
+ONLY_TESTS = "only tests use it"
+ASSERTS = "it changes assertions that tests use"
+EXPECTED = "existing tests compare with it, and no source file mentions it"
 
-
+SCRIPT = {
+    "Makefile": "test:\n\tsh tools/test.sh\n",
+    "tools/test.sh": "set -e\npython tools/check.py\n",
+    "tools/check.py": "x = 1\n",
+}
 CHECKED = {
     "Makefile": "test:\n\tpython tools/check.py\n",
     "tools/check.py": "from compare import same\nfrom shop.price import total\n",
@@ -168,100 +157,95 @@ CHECKED = {
     "shop/__init__.py": "",
     "shop/price.py": "def total():\n    return 1\n",
 }
+FIXTURES = {
+    "shop/fakes.py": "import pytest\n\n\n@pytest.fixture\ndef shop():\n    return 1\n",
+    "shop/price.py": "def total():\n    return 1\n",
+    "tests/conftest.py": "from shop.fakes import shop\n",
+}
+NAMED = {
+    "shop/testing.py": "import json\n\n\ndef golden():\n    return json.loads('{}')\n",
+    "shop/price.py": "def total():\n    return 1\n",
+    "tests/test_a.py": "from shop.testing import golden\nfrom shop.price import total\n",
+}
+NODE = {
+    "lib/same.js": "const assert = require('node:assert')\nexports.same = assert.equal\n",
+    "lib/a.js": "exports.a = 1\n",
+    "test/a.test.js": "const { same } = require('../lib/same.js')\nrequire('../lib/a')\n",
+}
+ASSERTING = {**TESTS, "shop/testing.py": HELPER}
+BENT = HELPER.replace("x == 1", "x == 1 or True")
+USED = {**ASSERTING, "shop/app.py": "from shop.testing import total\n"}
+SCRIPT_HELPER = "function expectTotal(x) {\n  assert.equal(x, 1);\n}\n"
+SCRIPT_ASSERTING = {"src/testing.js": SCRIPT_HELPER, "test/a.test.js": "expectTotal(1)"}
+DATA = {
+    "tests/test_a.py": "def test_a():\n    assert run() == open('shop/wanted.json').read()\n",
+    "shop/wanted.json": "1",
+    "shop/a.py": "x = 1\n",
+}
 
 
-def test_a_module_beside_the_script_that_runs_tests_steers() -> None:
-    assert why("tools/compare.py", CHECKED) == "only tests use it"
-    assert why("shop/price.py", CHECKED) == ""
-    used = {**CHECKED, "shop/price.py": "from tools.compare import same\n"}
-    assert why("tools/compare.py", used) == ""
+@pytest.mark.parametrize(
+    ("path", "files", "after", "reason"),
+    [
+        ("tools/check.py", SCRIPT, "x", "tools/test.sh loads it into the test run"),
+        # a module beside the script that runs tests
+        ("tools/compare.py", CHECKED, "x", ONLY_TESTS),
+        ("shop/price.py", CHECKED, "x", ""),
+        ("tools/compare.py", {**CHECKED, "shop/price.py": "import tools.compare\n"}, "x", ""),
+        # a module that imports a library for tests
+        ("shop/fakes.py", FIXTURES, "x", ONLY_TESTS),
+        ("shop/price.py", {**FIXTURES, "tests/test_a.py": "import shop.price\n"}, "x", ""),
+        ("shop/fakes.py", {**FIXTURES, "shop/price.py": "from shop import (\n fakes\n)"}, "x", ""),
+        ("shop/fakes.py", {**FIXTURES, "pyproject.toml": "[x]\nshop = 'shop.fakes'\n"}, "x", ""),
+        ("shop/fakes.py", {**FIXTURES, "tests/conftest.py": ""}, "x", ""),
+        # one that is named for tests
+        ("shop/testing.py", NAMED, "x", ONLY_TESTS),
+        ("shop/price.py", NAMED, "x", ""),
+        # a helper of JavaScript
+        ("lib/same.js", NODE, "x", ONLY_TESTS),
+        ("lib/a.js", NODE, "x", ""),
+        ("lib/same.js", {**NODE, "lib/a.js": "require('./same')\n"}, "x", ""),
+        ("lib/same.js", {**NODE, "package.json": '{"main": "lib/same.js"}'}, "x", ""),
+        # assertions
+        ("shop/testing.py", ASSERTING, BENT, ASSERTS),
+        ("shop/testing.py", USED, BENT, ASSERTS),
+        ("shop/testing.py", USED, HELPER.replace("return 1", "return 2"), ""),
+        ("shop/testing.py", {"shop/testing.py": HELPER}, BENT, ""),
+        ("src/testing.js", SCRIPT_ASSERTING, SCRIPT_HELPER.replace("equal", "ok"), ASSERTS),
+        ("src/testing.js", SCRIPT_ASSERTING, f"// more\n{SCRIPT_HELPER}", ""),
+        # data that only tests read
+        ("shop/wanted.json", DATA, "2", EXPECTED),
+        ("shop/wanted.json", {**DATA, "shop/a.py": "open('wanted.json')\n"}, "2", ""),
+    ],
+)  # fmt: skip
+def test_what_only_tests_use_steers(
+    path: str, files: dict[str, str], after: str, reason: str
+) -> None:
+    assert why(path, files, after) == reason
+
+
+def test_an_assertion_that_a_new_test_uses_steers() -> None:
+    assert why("shop/testing.py", {"shop/testing.py": HELPER}, BENT, ("assert_total(1)",)) != ""
+
+
+@pytest.mark.parametrize(
+    ("issue", "reason"),
+    [
+        ("shop.fakes is slow", ""),
+        ("The fixture `shop` is wrong", ""),
+        ("see shop/fakes.py", ""),
+        ("data/shop.json is wrong", ONLY_TESTS),
+    ],
+)
+def test_it_is_source_if_the_issue_is_about_it(issue: str, reason: str) -> None:
+    change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
+    assert SteeringFiles(MemorySnapshot(FIXTURES), (), issue).why(change) == reason
 
 
 def test_a_new_module_beside_that_script_hides_the_one_of_the_source() -> None:
     changes = [edit("tools/shop/__init__.py", None, ""), edit("tools/other.py", None, "")]
     groups = group_changes(changes, MemorySnapshot(CHECKED))
     assert list(groups.hiding) == ["tools/shop/__init__.py"]
-
-
-FIXTURES = {
-    "shop/fakes.py": "import pytest\n\n\n@pytest.fixture\ndef shop():\n    return 1\n",
-    "shop/price.py": "def total():\n    return 1\n",
-    "tests/conftest.py": "from shop.fakes import shop\n",
-}
-
-
-def test_a_module_for_tests_that_only_tests_import_steers() -> None:
-    assert why("shop/fakes.py", FIXTURES) == "only tests use it"
-    assert why("shop/price.py", {**FIXTURES, "tests/test_a.py": "import shop.price\n"}) == ""
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"shop/price.py": "from shop import (\n    fakes,\n)\n"},
-        {"pyproject.toml": "[project.entry-points.pytest11]\nshop = 'shop.fakes'\n"},
-        {"tests/conftest.py": ""},
-    ],
-)
-def test_it_is_source_if_anything_else_uses_it(more: dict[str, str]) -> None:
-    assert why("shop/fakes.py", {**FIXTURES, **more}) == ""
-
-
-def test_so_does_one_that_is_named_for_tests() -> None:
-    files = {
-        "shop/testing.py": "import json\n\n\ndef golden():\n    return json.loads('{}')\n",
-        "shop/price.py": "def total():\n    return 1\n",
-        "tests/test_a.py": "from shop.testing import golden\nfrom shop.price import total\n",
-    }
-    assert why("shop/testing.py", files) == "only tests use it"
-    assert why("shop/price.py", files) == ""
-
-
-def test_it_is_source_if_the_issue_is_about_it() -> None:
-    change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
-    for issue in ("shop.fakes is slow", "The fixture `shop` is wrong", "see shop/fakes.py"):
-        assert SteeringFiles(MemorySnapshot(FIXTURES), (), issue).why(change) == ""
-    about_another = SteeringFiles(MemorySnapshot(FIXTURES), (), "data/shop.json is wrong")
-    assert about_another.why(change) == "only tests use it"
-
-
-def test_a_helper_of_javascript_that_only_tests_use_steers() -> None:
-    files = {
-        "lib/same.js": "const assert = require('node:assert')\nexports.same = assert.equal\n",
-        "lib/a.js": "exports.a = 1\n",
-        "test/a.test.js": "const { same } = require('../lib/same.js')\nrequire('../lib/a')\n",
-    }
-    assert why("lib/same.js", files) == "only tests use it"
-    assert why("lib/a.js", files) == ""
-    assert why("lib/same.js", {**files, "lib/a.js": "require('./same')\n"}) == ""
-    assert why("lib/same.js", {**files, "package.json": '{"main": "lib/same.js"}'}) == ""
-
-
-def test_an_assertion_that_tests_use_steers() -> None:
-    files = {**TESTS, "shop/testing.py": HELPER}
-    bent = HELPER.replace("x == 1", "x == 1 or True")
-    assert why("shop/testing.py", files, bent) == "it changes assertions that tests use"
-    used = {**files, "shop/app.py": "from shop.testing import total\n"}
-    assert why("shop/testing.py", used, bent) == "it changes assertions that tests use"
-    assert why("shop/testing.py", used, HELPER.replace("return 1", "return 2")) == ""
-    unused = {"shop/testing.py": HELPER}
-    assert why("shop/testing.py", unused, bent) == ""
-    assert why("shop/testing.py", unused, bent, ("assert_total(1)",)) != ""
-
-
-def test_assertions_of_other_languages_steer_in_modules_for_tests() -> None:
-    helper = "function expectTotal(x) {\n  assert.equal(x, 1);\n}\n"
-    files = {"src/testing.js": helper, "test/a.test.js": "expectTotal(1)"}
-    assert why("src/testing.js", files, helper.replace("equal", "ok")) != ""
-    assert why("src/testing.js", files, f"// more\n{helper}") == ""
-
-
-def test_a_file_that_only_tests_read_steers() -> None:
-    test = "def test_a():\n    assert run() == open('shop/wanted.json').read()\n"
-    files = {"tests/test_a.py": test, "shop/wanted.json": "1", "shop/a.py": "x = 1\n"}
-    assert why("shop/wanted.json", files, "2").startswith("existing tests compare with it")
-    read_by_source = {**files, "shop/a.py": "open('wanted.json')\n"}
-    assert why("shop/wanted.json", read_by_source, "2") == ""
 
 
 def test_the_user_lifts_it_by_allow() -> None:
@@ -327,20 +311,30 @@ def share_of(change: FileChange, *known: str, roots: tuple[str, ...] = (".",)) -
     return next(n for n in ("source", "tests", "configuration", "excluded") if getattr(groups, n))
 
 
-def test_a_module_named_after_tests_is_source_unless_it_holds_some() -> None:
-    assert share_of(edit("pkg/weak_tests.py", "def is_weak(): pass\n", "x = 1\n")) == "source"
-    assert share_of(edit("pkg/old_tests.py", "def test_a(): pass\n", "x = 1\n")) == "tests"
-    assert share_of(edit("pkg/new_tests.py", None, "x = 1\n")) == "tests"
-    assert share_of(edit("tests/weak_tests.py", "x = 0\n", "x = 1\n")) == "tests"
+@pytest.mark.parametrize(
+    ("path", "before", "after", "existing", "share"),
+    [
+        # a module named after tests is source unless it holds some
+        ("pkg/weak_tests.py", "def is_weak(): pass\n", "x = 1\n", (), "source"),
+        ("pkg/old_tests.py", "def test_a(): pass\n", "x = 1\n", (), "tests"),
+        ("pkg/new_tests.py", None, "x = 1\n", (), "tests"),
+        ("tests/weak_tests.py", "x = 0\n", "x = 1\n", (), "tests"),
+        # modules that the project has already are its source
+        ("src/_pytest/runner.py", "x", "y", (), "source"),
+        ("src/_pytest/new.py", None, "y", ("src/_pytest/__init__.py",), "source"),
+        ("json.py", "x", None, (), "source"),
+    ],
+)
+def test_where_a_module_takes_part(
+    path: str, before: str | None, after: str | None, existing: tuple[str, ...], share: str
+) -> None:
+    assert share_of(edit(path, before, after), *existing, roots=(".", "src")) == share
 
 
 def test_a_module_named_after_tests_that_only_tests_import_is_none_of_the_source() -> None:
     helper = edit("pkg/check_tests.py", "import pytest\n\ndef same(): pass\n", "x = 1\n")
-    files = {
-        helper.path: "import pytest\n",
-        "tests/test_a.py": "from pkg.check_tests import same\n",
-    }
-    groups = group_changes([helper], MemorySnapshot(files))
+    tests = {"tests/test_a.py": "from pkg.check_tests import same\n"}
+    groups = group_changes([helper], MemorySnapshot({helper.path: "import pytest\n", **tests}))
     assert [change.path for change in groups.configuration] == [helper.path]
     assert groups.source == ()
 
@@ -378,8 +372,31 @@ def test_where_a_new_file_takes_part(path: str, share: str) -> None:
     assert share_of(edit(path, None, "x"), roots=(".", "src")) == share
 
 
-def test_modules_that_the_project_has_already_are_its_source() -> None:
-    assert share_of(edit("src/_pytest/runner.py", "x", "y"), roots=("src",)) == "source"
-    known = ("src/_pytest/__init__.py",)
-    assert share_of(edit("src/_pytest/new.py", None, "y"), *known, roots=("src",)) == "source"
-    assert share_of(edit("json.py", "x", None)) == "source"
+# -------------------------------------------------------------------------- the import path
+
+_NAMESPACE = ("src/poet/json/__init__.py", "src/poet/json/schema.py", "src/poet/cli/__init__.py")
+
+
+@pytest.mark.parametrize(
+    ("paths", "changed", "roots"),
+    [
+        (("pkg/__init__.py", "pkg/a.py"), "pkg/a.py", (".",)),
+        (("lib/pkg/__init__.py", "lib/pkg/a.py"), "lib/pkg/a.py", (".", "lib")),
+        (_NAMESPACE, "src/poet/json/schema.py", (".", "src")),
+        (("plug/types.py", "plug/web/__init__.py"), "plug/web/__init__.py", (".",)),
+        (("plug/mine.py", "plug/web/__init__.py"), "plug/web/__init__.py", (".", "plug")),
+    ],
+    ids=["top", "below", "namespace package", "namespace with a standard name", "plain folder"],
+)
+def test_nothing_on_the_import_path_hides_the_standard_library(
+    paths: tuple[str, ...], changed: str, roots: tuple[str, ...]
+):
+    snapshot = MemorySnapshot(dict.fromkeys(paths, ""))
+    assert import_roots(snapshot, [FileChange(changed, b"", b"x = 1\n")]) == roots
+
+
+def test_the_scope_comes_first_on_the_import_path() -> None:
+    paths = ("a/src/m.py", "src/m.py", "libs/pkg/__init__.py", "libs/pkg/x.py")
+    snapshot = MemorySnapshot(dict.fromkeys(paths, ""), scope="a")
+    changes = [FileChange("libs/pkg/x.py", b"", b"x = 1\n")]
+    assert import_roots(snapshot, changes) == ("a", "a/src", "libs")
