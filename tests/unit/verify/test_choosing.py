@@ -1,11 +1,22 @@
+"""Which test files are run, which history has a say, and what the model is shown of them."""
+
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from agent.types import SelectedTest
-from agent.verify.choosing import TestFiles, changed_symbols, select_tests
+from agent.types import Chunk, ChunkKind, Problem, Ranking, ScoredChunk, ScoredFile, SelectedTest
+from agent.verify.choosing import (
+    TestChooser,
+    TestFiles,
+    TestHints,
+    changed_symbols,
+    changed_together,
+    find_test_hints,
+    select_tests,
+)
 from agent.verify.path_rules import (
     free_path,
     is_test_file,
@@ -13,8 +24,13 @@ from agent.verify.path_rules import (
     rename_class,
     unsafe,
 )
+from agent.verify.runners.base import Suite
 from tests.support.fakes import MemorySnapshot
+from tests.support.histories import commit, git
+from tests.support.tokens import ApproximateCounter
 from tests.support.validation import edit
+
+# --------------------------------------------------------------------------------- selection
 
 BEFORE = """class Parser:
     def parse(self):
@@ -332,3 +348,158 @@ def test_a_java_class_is_renamed_with_its_file() -> None:
 )  # fmt: skip
 def test_what_is_no_test_of_a_language_that_is_run_is_not_taken(path: str) -> None:
     assert unsafe(path)
+
+
+# ----------------------------------------------------------------------------------- history
+
+SUMS = {
+    "pkg/sums.py": "def add(a, b):\n    return a - b\n",
+    "tests/test_far.py": "x = 1\n",
+    "tests/test_sums.py": "from pkg.sums import add\n" + "def test_add(): pass\n" * 9,
+    "tests/test_use.py": "from pkg.sums import add\n",
+    "web/sums.test.js": "add\n",
+}
+SUM_CHANGE = edit("pkg/sums.py", SUMS["pkg/sums.py"], "def add(a, b):\n    return a + b\n")
+
+
+def snapshot_of(folder: Path) -> MemorySnapshot:
+    git(folder, "init", "-q")
+    for _ in range(4):
+        base = commit(folder, "pkg/sums.py", "tests/test_far.py")
+    snapshot = MemorySnapshot(SUMS)
+    snapshot.root, snapshot.commit = folder, base
+    return snapshot
+
+
+def test_the_history_has_a_say_and_only_what_the_suite_runs_is_chosen(tmp_path: Path) -> None:
+    chooser = TestChooser(snapshot_of(tmp_path), "", suite=Suite("pytest", ""))
+    found = chooser.choose([SUM_CHANGE])
+    assert [test.path for test in found] == [
+        "tests/test_sums.py",
+        "tests/test_far.py",
+        "tests/test_use.py",
+    ]
+    assert found[1] == SelectedTest("tests/test_far.py", "changed together with it before")
+    assert chooser.choose([SUM_CHANGE]) == found
+
+
+def test_a_suite_that_cannot_name_files_still_says_which_matter() -> None:
+    chooser = TestChooser(MemorySnapshot(SUMS), "", suite=Suite("make", "", ("make", "test")))
+    assert "web/sums.test.js" in [test.path for test in chooser.choose([SUM_CHANGE])]
+
+
+def test_the_time_counts() -> None:
+    chooser = TestChooser(MemorySnapshot(SUMS), "", seconds=6.0, suite=Suite("pytest", ""))
+    assert len(chooser.choose([SUM_CHANGE])) == 2
+
+
+def test_a_new_file_has_no_history() -> None:
+    new = edit("pkg/new.py", None, "def add(): pass\n")
+    assert TestChooser(MemorySnapshot(SUMS), "").choose([new])[0].path == "tests/test_sums.py"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q")
+    return tmp_path
+
+
+def test_files_of_the_same_commits_are_scored_by_how_regularly(repository: Path) -> None:
+    commit(repository, "a.py", "test_a.py", "test_b.py")
+    commit(repository, "a.py", "test_a.py")
+    commit(repository, "test_b.py", "c.py")
+    base = commit(repository, "a.py", "test_a.py", "naïve name.py")
+    commit(repository, "a.py", "later.py")
+    found = changed_together(repository, base, ["a.py"])
+    assert list(found) == sorted(found)
+    assert found["test_a.py"] > found["test_b.py"] > 0
+    assert "naïve name.py" in found
+    assert not {"a.py", "c.py", "later.py"} & set(found)
+    assert all(0 < score <= 1 for score in found.values())
+
+
+def test_commits_in_which_everything_changed_say_nothing(repository: Path) -> None:
+    base = commit(repository, *(f"f{number}.py" for number in range(30)))
+    assert changed_together(repository, base, ["f1.py"]) == {}
+
+
+def test_a_history_that_cannot_be_read_is_no_trouble(tmp_path: Path) -> None:
+    assert changed_together(tmp_path / "none", "1" * 40, ["a.py"]) == {}
+    git(tmp_path, "init", "-q")
+    assert changed_together(tmp_path, "1" * 40, ["a.py"]) == {}
+
+
+# ------------------------------------------------------------------------------------- hints
+
+PARSER_FILES = {
+    "pkg/parser.py": "def parse(text):\n    return text\n",
+    "pkg/other.py": "X = 1\n",
+    "tests/test_parser.py": "from pkg.parser import parse\n\n\ndef test_parse():\n    assert 1\n",
+    "tests/test_other.py": "from pkg.other import X\n",
+}
+
+
+def hints(files: dict[str, str], *ranked: str) -> TestHints:
+    ranking = Ranking((), tuple(ScoredFile(path, 1.0) for path in ranked), 0)
+    problem = Problem("parsing fails", "")
+    return find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
+
+
+def test_tests_of_the_likeliest_files_come_first_and_the_first_is_begun() -> None:
+    found = hints(PARSER_FILES, "pkg/parser.py")
+    assert found.paths[0] == "tests/test_parser.py"
+    assert found.total == 2
+    assert found.excerpt.startswith("from pkg.parser import parse\n")
+    assert found.language == "python"
+    assert found.place == "tests/test_parser.py begins"
+
+
+def test_a_project_without_tests_gives_none() -> None:
+    assert hints({"pkg/parser.py": "x = 1\n"}, "pkg/parser.py") == TestHints()
+
+
+def test_a_long_test_file_is_cut_at_whole_lines_and_cannot_close_its_fence() -> None:
+    long = "from pkg.parser import parse\n```\n" + "assert parse('x') == 'y'\n" * 500
+    found = hints({**PARSER_FILES, "tests/test_parser.py": long}, "pkg/parser.py")
+    assert ApproximateCounter().count(found.excerpt) <= 350
+    assert found.excerpt.endswith("assert parse('x') == 'y'")
+    assert "```" not in found.excerpt
+
+
+def test_secrets_of_a_test_file_are_masked() -> None:
+    token = "ghp_" + "a1B2" * 9
+    secret = f"from pkg.parser import parse\nTOKEN = '{token}'\n"
+    found = hints({**PARSER_FILES, "tests/test_parser.py": secret}, "pkg/parser.py")
+    assert token not in found.excerpt
+
+
+def test_the_excerpt_is_the_test_that_uses_the_likeliest_code() -> None:
+    tests = (
+        "import pkg\n\n\ndef test_first():\n    assert 1\n\n\nclass TestParser:\n"
+        "    def test_parse(self):\n        text = ''\n\n        assert pkg.parse(text) == ''\n\n"
+        "    def test_last(self):\n        assert 2\n"
+    )
+    files = {**PARSER_FILES, "tests/test_parser.py": tests}
+    blob = "0" * 40
+    chunk = Chunk("pkg/parser.py", 1, 2, "parse", ChunkKind.FUNCTION, "", blob, "python")
+    ranking = Ranking((ScoredChunk(chunk, 1.0),), (ScoredFile("pkg/parser.py", 1.0),), 1)
+    snapshot, counter = MemorySnapshot(files), ApproximateCounter()
+    found = find_test_hints(Problem("parsing fails", ""), ranking, snapshot, counter)
+    assert found.excerpt == (
+        "    def test_parse(self):\n        text = ''\n\n        assert pkg.parse(text) == ''"
+    )
+    assert found.place == "tests/test_parser.py:L9-12"
+
+
+def test_a_test_with_text_that_the_issue_quotes_comes_before_one_that_only_uses_the_code() -> None:
+    tests = (
+        "from pkg import parse\n\n\ndef test_parse():\n    assert parse('') == ''\n\n\n"
+        "def test_link():\n    assert parse('x') == '<a href=\"None\">x</a>'\n"
+    )
+    files = {**PARSER_FILES, "tests/test_parser.py": tests}
+    chunk = Chunk("pkg/parser.py", 1, 2, "parse", ChunkKind.FUNCTION, "", "0" * 40, "python")
+    ranking = Ranking((ScoredChunk(chunk, 1.0),), (ScoredFile("pkg/parser.py", 1.0),), 1)
+    for body in ('It gives:\n\n    <a href="None">x</a>\n', 'It has `<a href="None">x</a>`.'):
+        problem = Problem("parsing fails", body)
+        found = find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
+        assert found.place == "tests/test_parser.py:L8-9, with text that the issue quotes"
