@@ -114,7 +114,11 @@ def test_a_scope_is_detected_like_a_project(
     files: dict[str, str], runner: str, test: str, target: str
 ) -> None:
     """What lies around it, such as the root's own configuration, does not count."""
-    around = {"tox.ini": "[testenv]\ncommands = nosetests\n", "Makefile": "test:\n", "b.rs": ""}
+    around = {
+        "tox.ini": "[testenv]\ncommands = python -m unittest\n",
+        "Makefile": "test:\n",
+        "b.rs": "",
+    }
     inner = {f"services/a/{path}": text for path, text in files.items()}
     snapshot = MemorySnapshot({**around, **inner, "Cargo.toml": ""}, scope="services/a")
     suite = registry.detect(snapshot, None)
