@@ -129,12 +129,12 @@ def _fails_newly(
     if was is Outcome.PASSED:
         return now is not None or absence_counts
     if was is None and now in BAD_OUTCOMES:
-        return not failed(before, test) and is_whole(before) and not _was_collector(before, test)
+        return not failed(before, test) and is_whole(before) and not was_collector(before, test)
     return False
 
 
-def _was_collector(run: TestRun, test: str) -> bool:
-    """Whether the id is a collector whose tests ran before. They count as absent instead."""
+def was_collector(run: TestRun, test: str) -> bool:
+    """Whether the id is a collector, such as a module, whose tests are in the run."""
     return any(known.startswith(test + "::") for known in run.outcomes)
 
 

@@ -130,10 +130,10 @@ def _collect(
             continue  # a docstring
         name = f"{scope.removesuffix(_BODY)}/{getattr(part, 'name', '')}"
         if isinstance(part, _FUNCTIONS):
-            _collect(part.body, name, _dump(_own_values(part)), scopes)
+            _collect(part.body, name, _own_dump(part), scopes)
             continue
         blocks = [value for _, value in ast.iter_fields(part) if _is_block(value)]
-        key = f"{around}|{type(part).__name__}{_dump(_own_values(part))}"
+        key = f"{around}|{_own_dump(part)}"
         statements.append(_Statement(key, _lines(part, blocks), frozenset(_names(part))))
         for block in blocks:
             if isinstance(part, ast.ClassDef):
@@ -184,9 +184,11 @@ def _is_block(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], _PARTS)
 
 
-def _dump(values: Sequence[object]) -> str:
-    """Return values of a statement as text, without positions."""
-    return repr([ast.dump(one) if isinstance(one, ast.AST) else one for one in values])
+def _own_dump(part: _Part) -> str:
+    """Return a statement as text, without positions and without the blocks inside it."""
+    values = _own_values(part)
+    dumps = [ast.dump(one) if isinstance(one, ast.AST) else one for one in values]
+    return f"{type(part).__name__}{dumps}"
 
 
 def _differing(mine: list[_Statement], other: list[_Statement]) -> list[_Statement]:

@@ -22,15 +22,10 @@ from agent.verify.judging.compare import (
     is_whole,
     suspicion,
     to_blame,
+    was_collector,
 )
 from agent.verify.judging.execution import SecondRuns
-from agent.verify.judging.wording import (
-    failure_texts,
-    how_it_ended,
-    listed,
-    number,
-    tail,
-)
+from agent.verify.judging.wording import failure_texts, how_it_ended, listed, number, tail
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
@@ -232,12 +227,7 @@ def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
         return True
     if now is Outcome.PASSED or before.outcomes.get(test) in (None, Outcome.SKIPPED):
         return False
-    return not _was_collector(after, test)
-
-
-def _was_collector(run: TestRun, test: str) -> bool:
-    """Whether the id is a module that could not be collected before and can be now."""
-    return any(known.startswith(f"{test}::") for known in run.outcomes)
+    return not was_collector(after, test)
 
 
 def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str | None:

@@ -68,8 +68,11 @@ def test_the_head_of_a_handler_counts_and_not_the_block_below_it() -> None:
     assert changed(after) == (["box.py:12"], [], [])
 
 
-def test_another_signature_concerns_the_whole_function() -> None:
-    assert changed(BASE.replace("double(n)", "double(n=1)")) == (["box.py:17"], [], [])
+@pytest.mark.parametrize(
+    ("old", "new"), [("double(n)", "double(n=1)"), ("def dou", "async def dou")]
+)
+def test_another_signature_concerns_the_whole_function(old: str, new: str) -> None:
+    assert changed(BASE.replace(old, new)) == (["box.py:17"], [], [])
 
 
 def test_a_new_function_is_new() -> None:
