@@ -18,26 +18,19 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError, RepositoryError
-from agent.repository import locate
+from agent.repository import locate, open_repository
 from agent.shared.files import AppendFile, open_locked
-from sandbox import WorkspaceError, find_git_directory, read_control_file
 
 if TYPE_CHECKING:
     from agent.types.protocols import Snapshot
 
-_SECTION = re.compile(r'^\s*+\[\s*+([\w.-]+)(?:\s++"([^"]*+)")?\s*+\]')
-_URL = re.compile(r"^\s*+url\s*+=\s*+(\S++)")
 _SCHEME = re.compile(r"^(?:[a-z][a-z0-9+.-]*+://)?(?:[^@/\s]*+@)?", re.IGNORECASE)
-_MAX_CONFIG = 1_000_000
 _MAX_README = 20_000  # characters
 _MIN_DESCRIPTION, _MAX_DESCRIPTION = 30, 400  # characters
 
 
 def project_name(snapshot: Snapshot) -> str:
-    """Return `host/owner/name` of the remote `origin`, or a name of this machine if there is none.
-
-    The URL is read from the repository's configuration file without running git.
-    """
+    """Return `host/owner/name` of the remote `origin`, or a name of this machine without one."""
     url = _origin(snapshot.root)
     if url:
         return normalised_url(url)
@@ -66,31 +59,21 @@ def project_key(project: str) -> str:
 def normalised_url(url: str) -> str:
     """Normalise `https://user:key@host/a/b.git`, `ssh://git@host/a/b` and `git@host:a/b.git`."""
     rest = _SCHEME.sub("", url, count=1)
-    host, separator, path = rest.partition("/") if "://" in url else _scp_parts(rest)
+    if rest.startswith(("/", ".")):  # a folder of this machine
+        return rest.strip("/").removesuffix(".git")
+    is_scp = "://" not in url and ":" in rest
+    host, separator, path = rest.partition(":" if is_scp else "/")
     host = host.partition(":")[0].lower()
     path = path.strip("/").removesuffix(".git")
     return f"{host}/{path}" if separator and host else path or host
 
 
-def _scp_parts(rest: str) -> tuple[str, str, str]:
-    if rest.startswith(("/", ".")) or ":" not in rest:
-        return rest.partition("/") if not rest.startswith(("/", ".")) else ("", "", rest)
-    return rest.partition(":")
-
-
 def _origin(root: Path) -> str:
     try:
-        config = find_git_directory(locate(root).root).common / "config"
-        text = (read_control_file(config, _MAX_CONFIG) or b"").decode("utf-8", "replace")
-    except (RepositoryError, WorkspaceError, OSError):
+        with open_repository(locate(root).root) as git:
+            return git.setting("remote.origin.url")
+    except RepositoryError:
         return ""
-    section = ("", "")
-    for line in text.split("\n"):
-        if found := _SECTION.match(line):
-            section = (found.group(1).lower(), found.group(2) or "")
-        elif section == ("remote", "origin") and (found := _URL.match(line)):
-            return found.group(1).strip('"')
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
