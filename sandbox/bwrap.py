@@ -12,7 +12,6 @@ import re
 import select
 import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -28,7 +27,9 @@ from sandbox.host import (
     Bind,
     Link,
     find_spare_uid,
+    last_line,
     read_only_mounts,
+    run_program,
     system_mounts,
 )
 from sandbox.killing import adopt_orphans, reap
@@ -127,20 +128,13 @@ def _find_machine(program: str | None) -> _Machine:
     if program is None:
         raise SandboxError("bubblewrap is not installed; " + advise_on_bwrap(""))
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxError(f"cannot start {program}: {error}; reinstall bubblewrap") from error
-    match = re.search(r"(\d+)\.(\d+)", done.stdout)
+        text = run_program(program, "--version", seconds=10).decode("utf-8", "replace").strip()
+    except SandboxError as error:
+        raise SandboxError(f"{error}; reinstall bubblewrap") from error
+    match = re.search(r"(\d+)\.(\d+)", text)
     version = tuple(map(int, match.groups())) if match else (0,)
     if version < _OLDEST:
-        raise SandboxError(f"{program} is too old ({done.stdout.strip()}); install 0.5 or later")
+        raise SandboxError(f"{program} is too old ({text}); install 0.5 or later")
     return _Machine(program, version, usable_hierarchies())
 
 
@@ -177,7 +171,7 @@ def _check_started(outcome: ProcessOutcome, status: int | None) -> int:
     if outcome.cut is not None or (outcome.reached is not None and outcome.reached.decisive):
         return -signal.SIGKILL
     words = outcome.stderr.decode("utf-8", errors="replace").strip()
-    reason = words.splitlines()[-1] if words else f"status {outcome.returncode}"
+    reason = last_line(outcome.stderr) or f"status {outcome.returncode}"
     raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advise_on_bwrap(words)}")
 
 

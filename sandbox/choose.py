@@ -15,6 +15,7 @@ from typing import Literal
 
 from sandbox.cgroups import sweep_groups
 from sandbox.files import make_private, sweep_stale
+from sandbox.host import last_line
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty_workspace
 
@@ -131,8 +132,7 @@ def _run_script(sandbox: Sandbox, homes: Sequence[Path], python: Path | None) ->
     finally:
         outside.remove()
     if result.exit_code != 0:
-        said = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
-        raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")
+        raise SandboxError(f"a trial run failed: {last_line(result.stderr) or result.ended}")
     return result.stdout.decode("utf-8", errors="replace")
 
 
@@ -156,7 +156,8 @@ def judge_output(output: str, variables: frozenset[str]) -> Mapping[str, bool]:
     did = {value for key, value in facts if key == "did"}
     interfaces = {value for key, value in facts if key == "interface"}
     inherited = {value for key, value in facts if key == "environment"}
-    own = {name: last.get(name, "") not in ("", _own_namespace(name)) for name in _NAMESPACES}
+    ours = {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in _NAMESPACES}
+    own = {name: last.get(name, "") not in ("", ours[name]) for name in _NAMESPACES}
     # Only root, as which namespaces are made, can and must empty the bounding set.
     sets = ("CapEff", "CapPrm", "CapInh", *(("CapBnd",) if own["pid"] else ()))
     powerless = all(set(last.get(key, "")) == {"0"} for key in sets)
@@ -176,10 +177,6 @@ def judge_output(output: str, variables: frozenset[str]) -> Mapping[str, bool]:
         "syscall-filter": last.get("Seccomp") == "2",
         "usable": "use" in did,
     }
-
-
-def _own_namespace(name: str) -> str:
-    return str(Path(f"/proc/self/ns/{name}").readlink())
 
 
 def _private(homes: Iterable[Path]) -> list[Path]:

@@ -30,10 +30,9 @@ from sandbox.container_engine import (
     Image,
     find_engine,
     find_image,
-    last_line,
     sweep_containers,
 )
-from sandbox.host import PATH, SYSTEM, USER_NAME, find_spare_uid
+from sandbox.host import PATH, SYSTEM, USER_NAME, find_spare_uid, last_line
 from sandbox.killing import new_name, reap_session
 from sandbox.meters import out_of_memory, too_many_processes
 from sandbox.runs import (

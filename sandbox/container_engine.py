@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandbox.host import run_program
 from sandbox.killing import is_abandoned
 from sandbox.types import SandboxError
 
@@ -199,24 +199,4 @@ def _of_docker(program: str, info: Mapping[str, Any]) -> Engine:
 
 
 def _ask(program: str, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
-    try:
-        done = subprocess.run(
-            (program, *arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SandboxError(f"{program} {arguments[0]} took over {seconds:.0f} s") from error
-    except OSError as error:
-        raise SandboxError(f"cannot start {program}: {error}") from error
-    if done.returncode != 0:
-        raise SandboxError(last_line(done.stderr) or f"{program} {arguments[0]} failed")
-    return done.stdout.decode("utf-8", errors="replace")
-
-
-def last_line(stderr: bytes) -> str:
-    """Return the last line of what a program said, without its prefix."""
-    lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("Error: ").strip() if lines else ""
+    return run_program(program, *arguments, seconds=seconds).decode("utf-8", errors="replace")

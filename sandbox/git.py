@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.files import read_small_file
-from sandbox.types import WorkspaceError
+from sandbox.host import run_program
+from sandbox.types import SandboxError, WorkspaceError
 
 _KEEP = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
 
@@ -282,25 +282,8 @@ def _git(
     settings = (part for setting in _SETTINGS for part in ("-c", setting))
     environment = {**git_environment(), **(more or {})}
     environment["GIT_CEILING_DIRECTORIES"] = str(tree.parent)
-    command = ["git", *git_options(), *settings, "-C", str(tree), *arguments]
+    argv = ("git", *git_options(), *settings, "-C", str(tree), *arguments)
     try:
-        done = subprocess.run(
-            command,
-            input=stdin.encode(),
-            capture_output=True,
-            env=environment,
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise WorkspaceError("git is not installed; install git 2.30 or later") from error
-    except subprocess.TimeoutExpired as error:
-        raise WorkspaceError(f"git {arguments[0]} took over {_GIT_SECONDS:.0f} s") from error
-    if done.returncode != 0:
-        raise WorkspaceError(_last_line(done.stderr) or f"git {arguments[0]} failed")
-    return done.stdout
-
-
-def _last_line(stderr: bytes) -> str:
-    lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else ""
+        return run_program(*argv, seconds=_GIT_SECONDS, environment=environment, text=stdin)
+    except SandboxError as error:
+        raise WorkspaceError(f"{error} (git {arguments[0]})") from error

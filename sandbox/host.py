@@ -209,6 +209,41 @@ def _comes_from(work_tree: Path | None, path: Path) -> bool:
     return any(step.is_relative_to(root) for step in steps for root in roots)
 
 
+def run_program(
+    *argv: str,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    text: str = "",
+) -> bytes:
+    """Return what a program of this machine prints when it reads `text`.
+
+    Raises SandboxError with the last line of its errors.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            input=text.encode(),
+            capture_output=True,
+            cwd="/",
+            env=environment,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"{argv[0]} took over {seconds:.0f} s") from error
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"cannot start {argv[0]}: {error}") from error
+    if done.returncode != 0:
+        raise SandboxError(last_line(done.stderr) or f"{argv[0]} failed")
+    return done.stdout
+
+
+def last_line(stderr: bytes) -> str:
+    """Return the last line of what a program said, without its prefix."""
+    lines = stderr.decode("utf-8", errors="replace").strip().splitlines() or [""]
+    return lines[-1].removeprefix("Error: ").removeprefix("fatal: ").strip()
+
+
 # Asked with -I -S, so that no code of the environment, of .pth files or of the directory runs.
 _QUESTION = (
     "import json,sys; print(json.dumps([sys.executable, sys.base_prefix, sys.base_exec_prefix]))"
@@ -291,18 +326,11 @@ def _check_owner(python: Path) -> None:
 
 def _ask(python: Path) -> tuple[Path, ...]:
     """Return executable, prefix and exec-prefix of the installation as absolute paths."""
+    argv = (str(python.absolute()), "-I", "-S", "-c", _QUESTION)
     try:
-        done = subprocess.run(
-            [str(python.absolute()), "-I", "-S", "-c", _QUESTION],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd="/",
-            timeout=_ANSWER_SECONDS,
-            check=True,
-        )
-        answer = json.loads(done.stdout)
+        answer = json.loads(run_program(*argv, seconds=_ANSWER_SECONDS))
         return tuple(Path(place).absolute() for place in answer)
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+    except (SandboxError, ValueError, TypeError) as error:
         raise SandboxError(f"{python} does not work as a Python interpreter: {error}") from error
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from sandbox.choose import home_directories, probe_by_running
-from sandbox.host import Bind, find_spare_uid, read_only_mounts, system_mounts
+from sandbox.host import Bind, find_spare_uid, last_line, read_only_mounts, system_mounts
 from sandbox.in_place import MARKER, InPlaceSetup, run_in_place
 from sandbox.landlock_launch import CREATE_RULESET, LOCKED
 from sandbox.seccomp import filter_program
@@ -185,5 +185,5 @@ def _check_start(process: Popen[bytes], reader: int) -> None:
     if words != LOCKED:
         process.kill()
         _, errors = process.communicate()
-        lines = (words.removeprefix(LOCKED) or errors).decode("utf-8", "replace").strip()
-        raise SandboxError(f"Landlock cannot be used here: {lines.rpartition(chr(10))[2]}")
+        reason = last_line(words.removeprefix(LOCKED) or errors)
+        raise SandboxError(f"Landlock cannot be used here: {reason}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -24,7 +23,8 @@ from sandbox.files import (
     write_file,
 )
 from sandbox.git import check_out, objects_directory
-from sandbox.types import WorkspaceError
+from sandbox.host import run_program
+from sandbox.types import SandboxError, WorkspaceError
 
 # Byte code in a repository or a patch may belong to another source than it claims.
 _CACHE = "__pycache__"
@@ -99,7 +99,8 @@ class Workspace:
         """Make an independent workspace with the same content and mount. Raises WorkspaceError."""
         twin = _empty(self.mount, self._parent)
         try:
-            _copy_tree(self.path, twin.path)
+            # Links stay links; blocks are shared where the file system can.
+            _run_tool("cp", "-a", "--reflink=auto", "-T", "--", str(self.path), str(twin.path))
         except BaseException:
             twin.close()
             raise
@@ -163,7 +164,9 @@ def prepare_workspace(
     workspace = _empty(repository.resolve() if mount is None else mount, parent)
     try:
         check_out(repository, commit, workspace.path, withheld)
-        _drop_caches(workspace.path)
+        # `find` follows no links.
+        caches = ("-name", _CACHE, "-prune", "-exec", "rm", "-rf", "--", "{}", "+")
+        _run_tool("find", str(workspace.path), *caches)
         _write_overlay(workspace, overlay)
     except BaseException:
         workspace.close()
@@ -200,34 +203,13 @@ def _write_overlay(workspace: Workspace, overlay: Mapping[str, bytes | None]) ->
             workspace.write(path, data)
 
 
-def _drop_caches(tree: Path) -> None:
-    """Remove every `__pycache__` that was committed; `find` follows no links."""
-    remove = ("-exec", "rm", "-rf", "--", "{}", "+")
-    _run_tool("find", str(tree), "-name", _CACHE, "-prune", *remove)
-
-
-def _copy_tree(source: Path, target: Path) -> None:
-    """Copy a tree of any depth, links as links; share blocks where the file system can."""
-    _run_tool("cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target))
-
-
 def _run_tool(*argv: str) -> None:
     """Run a tool of coreutils, which no depth of a tree overflows. Raises WorkspaceError."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-            timeout=_TOOL_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        run_program(*argv, seconds=_TOOL_SECONDS, environment=environment)
+    except SandboxError as error:
         raise WorkspaceError(f"{argv[0]} failed on the private copy: {error}") from error
-    if done.returncode != 0:
-        reason = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
-        raise WorkspaceError(f"{argv[0]} failed on the private copy: {' '.join(reason[-1:])}")
 
 
 # ---- which files a command has changed

@@ -46,20 +46,13 @@ def test_a_kernel_without_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         LandlockSandbox().run(Command(("true",)), workspace)
 
 
+def test_a_pair_of_sockets_is_all_that_can_be_made(run: Runner) -> None:
+    code = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
+    assert run.python(code).stdout == b"b'x'\n"
+
+
 def test_there_is_a_version() -> None:
     assert landlock_abi() >= 3
-
-
-def test_no_socket_of_this_machine_can_be_reached(run: Runner, tmp_path: Path) -> None:
-    """Landlock does not restrict named sockets (docker's, a session bus), so none can be made."""
-    code = (
-        "import socket\n"
-        "for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):\n"
-        "    try: print(socket.socket(family))\n"
-        "    except OSError as error: print('refused')\n"
-        "left, right = socket.socketpair(); left.send(b'x'); print(right.recv(1))\n"
-    )
-    assert run.python(code).stdout == b"refused\n" * 4 + b"b'x'\n"
 
 
 def _open_to_all(folder: Path) -> None:
@@ -94,21 +87,6 @@ def test_the_workspace_of_another_run_is_out_of_reach(run: Runner) -> None:
         other.write("secret", b"in the other one")
         result = run.shell(f"cat {other.path}/secret; ls {other.path.parent}; exit 0")
     assert result.stdout == b""
-
-
-def test_files_cannot_be_emptied_or_linked_in(run: Runner, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    victim.chmod(0o777)
-    _open_to_all(tmp_path)
-    script = (
-        f"import os\nfor act in (lambda: os.truncate('{victim}', 0), "
-        f"lambda: os.link('{victim}', 'mine'), lambda: os.rename('{victim}', 'mine'), "
-        f"lambda: os.unlink('{victim}')):\n"
-        "    try: act(); print('did')\n    except OSError: pass\n"
-    )
-    assert run.python(script).stdout == b""
-    assert victim.read_text() == "precious"
 
 
 def test_a_launcher_that_fails_is_an_error_and_runs_nothing() -> None:
