@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -10,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.shared.cache.records import RecordStore
+from agent.shared.cache import (
+    CacheFile,
+    DamagedFile,
+    ForeignFile,
+    RecordStore,
+    SqliteFile,
+    SqliteFormat,
+)
 from agent.types.events import Event, Notice
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 DAY = 86_400.0
 
 
@@ -104,7 +112,7 @@ def test_a_full_disk_costs_a_notice_only(path: Path, said: list[Event]) -> None:
     code = """
 import resource, signal, sys
 from pathlib import Path
-from agent.shared.cache.records import RecordStore
+from agent.shared.cache import RecordStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 said = []
@@ -120,7 +128,7 @@ def test_a_killed_writer_leaves_a_sound_store(path: Path, said: list[Event]) -> 
     code = """
 import sys
 from pathlib import Path
-from agent.shared.cache.records import RecordStore
+from agent.shared.cache import RecordStore
 with RecordStore(Path(sys.argv[1]), reporter=print) as store:
     for n in range(1_000_000):
         store.put([(n.to_bytes(16, "big"), b"%d" % n * 500)])
@@ -151,3 +159,95 @@ def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[byt
     argv = [sys.executable, "-c", code, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(argv, cwd=ROOT, env=environment, timeout=60, check=False)
+
+
+# ---- files
+
+FORMAT = SqliteFormat("test cache", 0x50530001, 3, "CREATE TABLE note (text TEXT);")
+
+
+def write(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO note VALUES ('kept')")
+
+
+def read(connection: sqlite3.Connection) -> list[str]:
+    return [text for (text,) in connection.execute("SELECT text FROM note")]
+
+
+def make_file(path: Path, file_format: SqliteFormat = FORMAT) -> None:
+    file = SqliteFile(path, file_format, lambda _: None)
+    file.run(write, writing=True)
+    file.close()
+
+
+def test_a_failed_action_writes_nothing(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "notes", FORMAT, pytest.fail)
+
+    def fail(connection: sqlite3.Connection) -> None:
+        write(connection)
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        file.run(fail, writing=True)
+    assert file.run(read) == []
+    file.close()
+
+
+@pytest.mark.parametrize("content", [b"some text " * 100, b"SQLite format 3\0" + b"\xff" * 4000])
+def test_a_damaged_or_foreign_file_is_set_aside_whole(tmp_path: Path, content: bytes) -> None:
+    path, said = tmp_path / "notes", list[str]()
+    path.write_bytes(content)
+    file = SqliteFile(path, FORMAT, said.append, replace_foreign=True)
+    assert file.run(read) == []
+    file.close()
+    assert (tmp_path / "notes.bad").read_bytes() == content
+    assert len(said) == 1
+
+
+def test_the_log_goes_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("my shopping list")
+    (tmp_path / "notes-wal").write_bytes(b"the log")
+    file = SqliteFile(path, FORMAT, lambda _: None, replace_foreign=True)
+    file.run(read)
+    file.close()
+    assert (tmp_path / "notes.bad-wal").read_bytes() == b"the log"
+
+
+def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    make_file(path, SqliteFormat("test cache", FORMAT.application_id, 4, FORMAT.schema))
+    before = path.read_bytes()
+    file = SqliteFile(path, FORMAT, pytest.fail)
+    with pytest.raises(ForeignFile) as raised:
+        file.run(read)
+    assert (raised.value.application_id, raised.value.version) == (FORMAT.application_id, 4)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_process_replaced_is_not_set_aside_again(tmp_path: Path) -> None:
+    path, said = tmp_path / "notes", list[str]()
+    make_file(path)
+    file = SqliteFile(path, FORMAT, said.append)
+
+    def replaced(connection: sqlite3.Connection) -> list[str]:
+        if not (tmp_path / "gone").exists():
+            path.rename(tmp_path / "gone")
+            make_file(path)
+            raise DamagedFile
+        return read(connection)
+
+    assert file.run(replaced) == ["kept"]
+    assert said == []
+    file.close()
+
+
+def test_a_cache_that_cannot_be_used_is_reported_once(tmp_path: Path) -> None:
+    said: list[Event] = []
+    (tmp_path / "notes").mkdir()
+    file = CacheFile(tmp_path / "notes", FORMAT, said.append)
+    assert file.run(read, ["nothing"]) == ["nothing"]
+    assert file.run(read, ["nothing"]) == ["nothing"]
+    file.close()
+    assert len(said) == 1
+    assert "going on without it" in str(said[0])
