@@ -257,10 +257,8 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
     if image is not None and backend not in ("auto", "container"):
         raise SandboxError(f"an image is for containers, not for {backend}; leave one out")
     if image is not None:
-        try:
-            from sandbox.container import ContainerSandbox
-        except ModuleNotFoundError:  # the miner bundle runs in a container and starts none
-            raise SandboxError("a bundle starts no containers; unset PATCHSHOT_IMAGE") from None
+        from sandbox.container import ContainerSandbox
+
         return ContainerSandbox(image)
     if backend == "container":
         raise SandboxError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -177,15 +176,6 @@ def test_every_other_backend_is_asked_for(
     unsafe: bool, backend: Backend, image: str | None, name: str
 ) -> None:
     assert make_sandbox(unsafe=unsafe, backend=backend, image=image).name == name
-
-
-def test_without_the_modules_of_containers_an_image_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They are not in a miner's bundle."""
-    monkeypatch.setitem(sys.modules, "sandbox.container", None)
-    with pytest.raises(SandboxError, match="PATCHSHOT_IMAGE"):
-        make_sandbox(unsafe=False, image="some:image")
 
 
 @pytest.mark.parametrize(
