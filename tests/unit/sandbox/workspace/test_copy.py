@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,33 +78,6 @@ def test_executable_bits_are_kept(make_repository: Make, parent: Path) -> None:
         assert stat.S_IMODE((workspace.path / "run").stat().st_mode) == 0o644
 
 
-def test_the_future_the_past_tags_and_remotes_are_not_there(
-    make_repository: Make, parent: Path
-) -> None:
-    repository = make_repository({"a.py": "past secret"})
-    (repository / "a.py").write_text("base")
-    run_git(repository, "commit", "-qam", "the base")
-    base = head(repository)
-    (repository / "a.py").write_text("the fix")
-    run_git(repository, "commit", "-qam", "future fix")
-    run_git(repository, "tag", "v2")
-    run_git(repository, "remote", "add", "origin", "https://token@example.invalid/x.git")
-    blobs = [run_git(repository, "rev-parse", f"{rev}:a.py").strip() for rev in ("HEAD", "HEAD~2")]
-    with prepare_workspace(repository, base, {}, parent=parent) as workspace:
-        log = run_git(workspace.path, "log", "--all", "--reflog", "--format=%s", "HEAD")
-        assert log == "the base\n"
-        for command in (["tag"], ["remote"], ["branch", "--list"], ["reflog", "show"]):
-            assert "v2" not in (said := run_git(workspace.path, *command)), command
-            assert "origin" not in said
-        for blob in blobs:
-            with pytest.raises(subprocess.CalledProcessError):
-                run_git(workspace.path, "cat-file", "-e", blob)
-        assert "token" not in (workspace.path / ".git" / "config").read_text()
-        assert run_git(workspace.path, "status", "--porcelain") == ""
-        assert run_git(workspace.path, "fsck", "--full").strip() == ""
-        assert not (workspace.path / ".git" / "objects" / "info" / "alternates").exists()
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_not_one_object_beside_those_of_the_commit_is_there(
     make_repository: Make, parent: Path, packed: bool
@@ -127,7 +99,14 @@ def test_not_one_object_beside_those_of_the_commit_is_there(
         assert names == sorted(line.split()[0] for line in known.splitlines())
         assert len(names) == 5
         assert run_git(workspace.path, "for-each-ref") == ""
+        assert run_git(workspace.path, "log", "--all", "--reflog", "--format=%s", "HEAD") == (
+            "the base\n"
+        )
+        assert run_git(workspace.path, "status", "--porcelain") == ""
+        assert run_git(workspace.path, "fsck", "--full").strip() == ""
         git_directory = workspace.path / ".git"
+        assert "token" not in (git_directory / "config").read_text()
+        assert not (git_directory / "objects" / "info" / "alternates").exists()
         for name in ("logs", "packed-refs", "FETCH_HEAD", "ORIG_HEAD", "hooks", "refs/stash"):
             assert not (git_directory / name).exists(), name
 
@@ -143,39 +122,8 @@ def _make_futures(repository: Path) -> None:
     run_git(repository, "branch", "future")
     run_git(repository, "replace", "HEAD~1", "HEAD")
     run_git(repository, "update-ref", "refs/pull/7/head", "HEAD")
+    run_git(repository, "remote", "add", "origin", "https://token@example.invalid/x.git")
     run_git(repository, "reset", "-q", "--hard", "HEAD~1")
-
-
-def test_nothing_of_a_hostile_repository_runs(
-    make_repository: Make, parent: Path, tmp_path: Path
-) -> None:
-    """Arm hooks, fsmonitor, filters, pagers, aliases and transports: each would leave a mark."""
-    repository = make_repository(
-        {"a.txt": "a", ".gitattributes": "*.txt filter=evil diff=evil merge=evil"}
-    )
-    commit = head(repository)
-    mark = tmp_path / "owned"
-    evil = tmp_path / "evil.sh"
-    evil.write_text(f"#!/bin/sh\necho $0 >>{mark}\ncat\n")
-    evil.chmod(0o755)
-    hooks = repository / ".git" / "hooks"
-    hooks.mkdir(exist_ok=True)
-    for name in ("post-checkout", "pre-commit", "reference-transaction", "post-index-change"):
-        (hooks / name).symlink_to(evil)
-    for key in (
-        *("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "diff.external"),
-        *("filter.evil.smudge", "filter.evil.clean", "filter.evil.process", "diff.evil.command"),
-        *("core.alternateRefsCommand", "uploadpack.packObjectsHook", "alias.checkout"),
-        *("remote.origin.uploadpack", "credential.helper", "gpg.program"),
-    ):
-        run_git(repository, "config", key, f"!{evil}" if key.startswith("alias") else str(evil))
-    run_git(repository, "config", "remote.origin.url", f"ext::{evil}")
-    run_git(repository, "config", "remote.origin.promisor", "true")
-    run_git(repository, "config", "extensions.partialClone", "origin")
-    with prepare_workspace(repository, commit, {"b.txt": b"b"}, parent=parent) as workspace:
-        assert files(workspace)["a.txt"] == b"a"
-        workspace.copy().close()
-    assert not mark.exists()
 
 
 def test_a_partial_clone_with_missing_objects_is_a_clear_error_and_fetches_nothing(
@@ -309,25 +257,10 @@ def test_a_copy_is_independent(make_repository: Make, parent: Path) -> None:
     assert list(parent.iterdir()) == []
 
 
-def test_closing_removes_whatever_tests_left(parent: Path) -> None:
-    workspace = empty_workspace(mount=Path("/srv/x"), parent=parent)
-    (workspace.path / "closed" / "inner").mkdir(parents=True)
-    (workspace.path / "closed" / "inner" / "file").write_text("x")
-    (workspace.path / "closed" / "inner").chmod(0)
-    (workspace.path / "closed").chmod(0)
-    os.mkfifo(workspace.path / "fifo")
-    (workspace.path / "link").symlink_to("/etc")
-    deep = "import os\nfor _ in range(2000): os.mkdir('d' * 10); os.chdir('d' * 10)"
-    subprocess.run([sys.executable, "-c", deep], cwd=workspace.path, timeout=20, check=True)
-    workspace.close()
-    workspace.close()
-    assert list(parent.iterdir()) == []
-
-
 def test_closing_works_without_privileges_too() -> None:
     """`chmod 0` stops everybody except root."""
     if os.geteuid() != 0:
-        pytest.skip("covered by the test above")
+        pytest.skip("the attack suite does it as root")
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o777)
     (library := directory / "library").mkdir()
