@@ -1,10 +1,18 @@
-"""Code that a model names: the code that a reply asked for, and places for a ranking's head."""
+"""Code that a model names: the code that a reply asks for, and places for a ranking's head.
+
+A reply names code as `path`, `path:120-200`, `path:Class.method`, or by a bare symbol. Functions,
+methods and classes are the chunks of a file. Other names (constants, tables, class attributes) are
+located where they are assigned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.retrieval.context.excerpt import docstring_lines, signature_lines
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
@@ -12,15 +20,298 @@ from agent.retrieval.context.layout import (
     FileShare,
     FileViews,
     Run,
+    chunk_lines,
     runs,
 )
-from agent.retrieval.context.naming import LOCATED, NamedCode, NameFinder
-from agent.types import Chunk, ChunkKind, ContextBundle, PieceForm, Ranking, Reason, ScoredChunk
+from agent.retrieval.context.statements import assignments
+from agent.shared.secrets import is_secret_path
+from agent.types import (
+    DEFINITIONS,
+    Chunk,
+    ChunkKind,
+    ContextBundle,
+    PieceForm,
+    Ranking,
+    Reason,
+    ScoredChunk,
+)
 from agent.types.protocols import Chunker, Snapshot, TokenCounter
+
+LOCATED = "located"
+"""The feature of the reason that a chunk gets which the locating call named."""
 
 # Further names are not looked up. A name is the model's text, so its length is limited too.
 MAX_NAMES = 40
 _NAME_LENGTH = 300
+
+_WHOLE_FILE_LINES = 400  # a longer file is answered with its likeliest parts and its outline
+_MAX_LIKELY = 6  # parts of what is named as a whole: a long file, or a class
+_MAX_DEFINITIONS = 4  # of one symbol; more are listed
+_MAX_LISTED = 40  # places or files in one list
+_MAX_OUTLINE = 150  # definitions in the list of a long file
+_MAX_FILES = 60  # files in which a bare symbol is looked up
+_NEAREST = 3
+
+_LINES = re.compile(r"(?P<path>.+?)(?::|#)L?(?P<first>\d{1,7})(?:\s*[-–]\s*L?(?P<last>\d{1,7}))?")
+_REMARK = re.compile(r"\s+(?:\(.*\)|[-–—] .*)$", re.DOTALL)
+_ARGUMENTS = re.compile(r"\([^()]*\)$")
+_KEYWORD = re.compile(r"^(?:async def|def|class|function|func|fn|const|method|constant)\s+")
+_CODE_SUFFIXES = (".py", ".js", ".ts", ".go", ".rs", ".c", ".h", ".java")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCode:
+    """Lines of one file that a name means. `shorter`: what is shown where all lines do not fit."""
+
+    path: str
+    symbol: str
+    lines: frozenset[int]
+    shorter: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        place = f"{self.path}:L{min(self.lines)}-{max(self.lines)}"
+        return f"{self.symbol} ({place})" if self.symbol else place
+
+
+@dataclass(frozen=True, slots=True)
+class NameAnswer:
+    """What a name means, in order of the ranking, and a note for the model.
+
+    `likely`: the best parts of a file that is too long to be shown as a whole.
+    """
+
+    code: tuple[NamedCode, ...] = ()
+    note: str = ""
+    likely: tuple[NamedCode, ...] = ()
+
+
+class NameFinder:
+    """Looks names up in a snapshot. Files that rank higher come first."""
+
+    def __init__(
+        self, ranking: Ranking, snapshot: Snapshot, views: FileViews, chunker: Chunker
+    ) -> None:
+        self._snapshot = snapshot
+        self._views = views
+        self._chunker = chunker
+        self._chunks: dict[str, tuple[Chunk, ...]] = {}
+        self._symbols = [scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol]
+        self._ranks = {scored.chunk.id: rank for rank, scored in enumerate(ranking.chunks)}
+        ranked = dict.fromkeys(scored.chunk.path for scored in ranking.chunks)
+        self._paths = [*ranked, *(path for path in snapshot.files if path not in ranked)]
+
+    def find(self, name: str) -> NameAnswer:
+        """Return what the name means, or a note that says why nothing is shown for it."""
+        text = _KEYWORD.sub("", _ARGUMENTS.sub("", _REMARK.sub("", name.strip()).strip("`'\" ")))
+        text = text.strip()
+        if not text:
+            return NameAnswer()
+        if (lines := _LINES.fullmatch(text)) and (path := self._file(lines["path"])):
+            return self._range(path, int(lines["first"]), int(lines["last"] or lines["first"]))
+        if path := self._file(text):
+            return self._whole(path)
+        start, _, inner = text.partition(":")
+        if inner and (path := self._file(start)):
+            symbols = [symbol.strip() for symbol in _dotted(inner).split(",")]
+            answers = [self._of_file(path, symbol) for symbol in symbols if symbol]
+            notes = "; ".join(answer.note for answer in answers if answer.note)
+            return NameAnswer(tuple(code for answer in answers for code in answer.code), notes)
+        if self._snapshot.exists(text):
+            return NameAnswer(note=f"not shown: {text} (no text file, or left out of the search)")
+        folder = text.rstrip("/") + "/"
+        if inside := [path for path in self._snapshot.files if path.startswith(folder)]:
+            return NameAnswer(note=f"{text} is a folder: {_listed(inside)}")
+        return self._anywhere(text)
+
+    def best(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Return the few chunks of a file that rank highest; unranked ones come last."""
+        last = len(self._ranks)
+        ordered = sorted(chunks, key=lambda c: (self._ranks.get(c.id, last), c.start, c.end))
+        return ordered[:_MAX_LIKELY]
+
+    def chunks_of(self, path: str) -> tuple[Chunk, ...]:
+        """Return the chunks of a file."""
+        if path not in self._chunks:
+            text = self._snapshot.text(path)
+            self._chunks[path] = tuple(self._chunker(self._snapshot.files[path], text))
+        return self._chunks[path]
+
+    # --- files and lines
+
+    def _file(self, name: str) -> str | None:
+        """Return the file with this path, or the only one that ends with it."""
+        path = name.strip().removeprefix("./")
+        if path in self._snapshot.files:
+            return path
+        ends = [p for p in self._snapshot.files if path and p.endswith(f"/{path}")]
+        return ends[0] if len(ends) == 1 else None
+
+    def _range(self, path: str, first: int, last: int) -> NameAnswer:
+        if is_secret_path(path):
+            return _secret(path)
+        count = len(self._views[path].lines)
+        if first > count:
+            return NameAnswer(note=f"{path} has only {count} lines")
+        first = max(first, 1)
+        return NameAnswer((NamedCode(path, "", _numbers(first, min(max(first, last), count))),))
+
+    def _whole(self, path: str) -> NameAnswer:
+        if is_secret_path(path):
+            return _secret(path)
+        view, chunks = self._views[path], self.chunks_of(path)
+        count = len(view.lines)
+        if count < _WHOLE_FILE_LINES:
+            return NameAnswer((NamedCode(path, "", _numbers(1, count)),))
+        best = self.best(c for c in chunks if c.id in self._ranks or c.kind is ChunkKind.MODULE)
+        likely = (NamedCode(path, c.symbol, chunk_lines(c, view)) for c in best)
+        outline = [f"{c.symbol} L{c.start}-{c.end}" for c in chunks if c.kind in DEFINITIONS]
+        note = f"{path} has {count} lines, too many to show whole: name symbols or lines"
+        if outline:
+            note += f"; it defines {_listed(outline, _MAX_OUTLINE)}"
+        return NameAnswer(note=note, likely=tuple(code for code in likely if code.lines))
+
+    # --- symbols
+
+    def _of_file(self, path: str, symbol: str) -> NameAnswer:
+        if is_secret_path(path):
+            return _secret(path)
+        if code := tuple(self._in_file(path, symbol)):
+            return NameAnswer(code)
+        elsewhere = self._anywhere(symbol)
+        if elsewhere.code:
+            return NameAnswer(elsewhere.code, f"{path} does not define {symbol}; what is sent does")
+        own = [chunk.symbol for chunk in self.chunks_of(path) if chunk.symbol]
+        return NameAnswer(note=_not_found(f"{path}:{symbol}", symbol, own))
+
+    def _anywhere(self, name: str) -> NameAnswer:
+        if "/" in name or name.partition(":")[0].endswith(_CODE_SUFFIXES):
+            return NameAnswer(note=_not_found(name, name, self._paths))
+        symbol = _dotted(name)
+        code = [code for path in self._with(symbol) for code in self._in_file(path, symbol)]
+        if not code and "." in symbol:
+            code = self._by_module(symbol)
+        if len(code) > _MAX_DEFINITIONS:
+            places = [f"{one.path}:{min(one.lines)}" for one in code]
+            return NameAnswer(note=f"{symbol} is defined {len(code)} times: {_listed(places)}")
+        if code:
+            return NameAnswer(tuple(code))
+        return NameAnswer(note=_not_found(symbol, symbol, self._symbols))
+
+    def _by_module(self, symbol: str) -> list[NamedCode]:
+        """Look up `package.module.name` and `module.name`, the longest module first."""
+        parts = symbol.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            stem = "/".join(parts[:cut])
+            for path in (f"{stem}.py", f"{stem}/__init__.py"):
+                if file := self._file(path):
+                    return list(self._in_file(file, ".".join(parts[cut:])))
+        return []
+
+    def _with(self, symbol: str) -> list[str]:
+        """Return the first files that may define the symbol."""
+        name = symbol.rpartition(".")[2]
+        paths: list[str] = []
+        if not name:
+            return paths
+        defines = _definition(name)
+        for path in self._paths:
+            if is_secret_path(path) or len(paths) == _MAX_FILES:
+                continue
+            text = self._snapshot.text(path)
+            if name in text and defines.search(text):
+                paths.append(path)
+        return paths
+
+    def _in_file(self, path: str, symbol: str) -> Iterator[NamedCode]:
+        chunks = [chunk for chunk in self.chunks_of(path) if chunk.kind in DEFINITIONS]
+        same = [chunk for chunk in chunks if chunk.symbol == symbol]
+        same = same or [chunk for chunk in chunks if chunk.symbol.endswith(f".{symbol}")]
+        owner, _, name = symbol.rpartition(".")
+        if not same:
+            assigned = [
+                NamedCode(path, symbol, _numbers(first, last))
+                for first, last in assignments(self._views[path], name)
+                if not owner or _class_at(chunks, first).endswith(owner)
+            ]
+            if assigned:
+                yield from assigned
+                return
+            same = self._inside(path, owner, name, chunks)
+        yield from (self._code(chunk, chunks) for chunk in same)
+
+    def _inside(self, path: str, owner: str, name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the first function with an inner definition, or attribute, of this name."""
+        view = self._views[path]
+        attribute = rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)"
+        inner = rf"\b(?:def|class|function)\s+{re.escape(name)}\b"
+        pattern = re.compile(attribute if owner else inner)
+        for chunk in chunks:
+            if owner and not f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}"):
+                continue
+            if any(pattern.search(view.lines[number - 1]) for number in chunk_lines(chunk, view)):
+                return [chunk]
+        return []
+
+    def _code(self, chunk: Chunk, chunks: Sequence[Chunk]) -> NamedCode:
+        """Return a function without a docstring as the shorter form, a class without bodies."""
+        view = self._views[chunk.path]
+        lines = chunk_lines(chunk, view)
+        if chunk.kind is not ChunkKind.CLASS:
+            return NamedCode(chunk.path, chunk.symbol, lines, lines - docstring_lines(chunk))
+        # The name of the class may be defined again further down.
+        again = (c.start for c in chunks if c.symbol == chunk.symbol and c.start > chunk.start)
+        end = min(again, default=len(view.lines) + 1)
+        inner = [
+            c
+            for c in chunks
+            if c.symbol.startswith(f"{chunk.symbol}.") and chunk.start <= c.start < end
+        ]
+        heads = frozenset(n for c in inner for n in signature_lines(c, view))
+        bodies = (chunk_lines(c, view) for c in inner)
+        return NamedCode(chunk.path, chunk.symbol, lines.union(*bodies), lines | heads)
+
+
+def _dotted(symbol: str) -> str:
+    return _ARGUMENTS.sub("", symbol.strip(": ")).replace("::", ".").strip(". ")
+
+
+def _numbers(first: int, last: int) -> frozenset[int]:
+    return frozenset(range(first, last + 1))
+
+
+def _secret(path: str) -> NameAnswer:
+    return NameAnswer(note=f"{path} is not shown: such files hold secrets")
+
+
+def _not_found(place: str, name: str, names: Iterable[str]) -> str:
+    nearest = ", ".join(difflib.get_close_matches(name, dict.fromkeys(names), _NEAREST))
+    return f"not found: {place}" + (f" (nearest: {nearest})" if nearest else "")
+
+
+def _listed(items: Sequence[str], most: int = _MAX_LISTED) -> str:
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _class_at(chunks: Sequence[Chunk], line: int) -> str:
+    """Return the class that has this line, "" if none has."""
+    classes = [c for c in chunks if c.kind is ChunkKind.CLASS and c.start <= line <= c.end]
+    return classes[-1].symbol if classes else ""
+
+
+def _definition(name: str) -> re.Pattern[str]:
+    """Return a pattern that every definition of the name matches, and few other lines."""
+    word = re.escape(name)
+    return re.compile(
+        rf"\b(?:def|class|function|func|fn|struct|interface|enum|trait|type|define)\s+"
+        rf"(?:\([^()\n]*\)\s*)?{word}\b"
+        rf"|^[ \t]*(?:[\w<>\[\]*&,.:]+[ \t]+){{0,6}}[*&]?{word}[ \t]*[(:=]"
+        rf"|\.{word}[ \t]*(?::[^=\n]+)?=(?!=)",
+        re.MULTILINE,
+    )
+
+
+# --------------------------------------------------------------------------- answers to requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +330,7 @@ class AskedCode:
 def asked_code(
     names: Sequence[str],
     ranking: Ranking,
-    shown: Mapping[str, Sequence[Run]],
+    shown: Mapping[str, Iterable[Run]],
     snapshot: Snapshot,
     counter: TokenCounter,
     chunker: Chunker,
@@ -49,23 +340,94 @@ def asked_code(
     """Return the named code in at most `budget` tokens, without what is `shown` already.
 
     A function that does not fit is sent without its docstring, a class without its bodies. What
-    does not fit at all is named; of the first one, the lines that fit are sent.
+    does not fit at all is named with its size.
     """
     views = FileViews(snapshot)
     answer = _Answer(views, counter, budget, shown)
     finder = NameFinder(ranking, snapshot, views, chunker)
     distinct = list(dict.fromkeys(name[:_NAME_LENGTH] for name in names if name.strip()))
     for name in distinct[:MAX_NAMES]:
-        found = finder.find(name)
-        if found.note:
-            answer.say(found.note)
-        for code in found.code:
+        meaning = finder.find(name)
+        answer.add_note(meaning.note)
+        for code in meaning.code:
+            answer.add_note(answer.add(code))
+        for code in meaning.likely:
             answer.add(code)
-        for code in found.likely:
-            answer.add(code, likely=True)
     if len(distinct) > MAX_NAMES:
-        answer.say(f"{len(distinct) - MAX_NAMES} further names were not looked up")
+        answer.add_note(f"{len(distinct) - MAX_NAMES} further names were not looked up")
     return answer.result()
+
+
+class _Answer:
+    """The blocks and notes so far."""
+
+    def __init__(
+        self,
+        views: FileViews,
+        counter: TokenCounter,
+        budget: int,
+        shown: Mapping[str, Iterable[Run]],
+    ) -> None:
+        self._views = views
+        self._counter = counter
+        self._room = budget - counter.count(PREAMBLE)
+        self._shown = {
+            path: {number for run in ranges for number in _numbers(*run)}
+            for path, ranges in shown.items()
+        }
+        self._sent: dict[str, set[int]] = {}
+        self._blocks: list[str] = []
+        self._notes: list[str] = []
+
+    def add_note(self, note: str) -> None:
+        """Add a note, as long as there is room for it."""
+        line = "".join(c if c.isprintable() else " " for c in note)
+        tokens = self._counter.count(f"{line}\n")
+        if line and line not in self._notes and tokens <= self._room:
+            self._notes.append(line)
+            self._room -= tokens
+
+    def add(self, code: NamedCode) -> str:
+        """Add the code in the longest form that fits. Returns what is missing of it, and why."""
+        view = self._views[code.path]
+        lines = {number for number in code.lines if not view.is_blank(number)}
+        if not code.lines:
+            return ""
+        if lines <= self._shown.get(code.path, set()) | self._sent.get(code.path, set()):
+            return f"shown already: {code}"
+        if self._put(code, code.lines, "whole"):
+            return ""
+        if code.shorter and code.shorter != code.lines and self._put(code, code.shorter, "part"):
+            return f"shortened to fit: {code}"
+        tokens = self._counter.count(self._render(code, code.lines, "whole"))
+        return f"did not fit ({tokens:,} tokens): {code}"
+
+    def result(self) -> AskedCode:
+        """Return the answer."""
+        text = "\n".join(self._blocks)
+        if f"\n{ELISION}\n" in text:
+            text = PREAMBLE + text
+        shown = {path: runs(numbers) for path, numbers in self._sent.items()}
+        tokens = self._counter.count("\n".join((text, *self._notes)))
+        return AskedCode(text, tuple(self._notes), shown, tokens)
+
+    def _put(self, code: NamedCode, lines: frozenset[int], form: PieceForm) -> bool:
+        block = self._render(code, lines, form)
+        tokens = self._counter.count(f"{block}\n")
+        if tokens > self._room:
+            return False
+        self._blocks.append(block)
+        self._room -= tokens
+        self._sent.setdefault(code.path, set()).update(lines)
+        return True
+
+    def _render(self, code: NamedCode, lines: frozenset[int], form: PieceForm) -> str:
+        view = self._views[code.path]
+        first, last = min(code.lines), max(code.lines)
+        kind = ChunkKind.METHOD if "." in code.symbol else ChunkKind.WINDOW
+        chunk = Chunk(code.path, first, last, code.symbol, kind, "", "", view.language)
+        choice = Choice(0, ScoredChunk(chunk, 0.0), lines, (first, last), form)
+        return FileShare(view, (choice,)).render()
 
 
 @dataclass(slots=True)
@@ -81,7 +443,7 @@ class CodeRequests:
     budget: int
     asked: list[tuple[str, ...]] = field(default_factory=list)
     # By context, request and budget, because a search of all files takes seconds.
-    _found: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
+    _cache: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
 
     def add(self, names: Sequence[str]) -> int:
         """Note a request. Returns its number, from 0."""
@@ -93,15 +455,15 @@ class CodeRequests:
 
         `context` is None where nothing is known of what was shown.
         """
-        found: list[AskedCode] = []
+        answers: list[AskedCode] = []
+        shown = [context.shown_lines] if context else []
         for number, names in enumerate(self.asked):
             key = (context.text if context else "", number, self.budget)
-            if key not in self._found:
-                shown = [context.shown_lines] if context else []
-                shown += [one.shown for one in found]
-                self._found[key] = self._find(names, ranking, shown, self.budget)
-            found.append(self._found[key])
-        return found
+            if key not in self._cache:
+                self._cache[key] = self._find(names, ranking, shown, self.budget)
+            answers.append(self._cache[key])
+            shown.append(answers[-1].shown)
+        return answers
 
     def together(self, ranking: Ranking, context: ContextBundle, room: int) -> AskedCode | None:
         """Return the code of all requests in at most `room` tokens; None if there is none."""
@@ -114,118 +476,16 @@ class CodeRequests:
         self,
         names: Sequence[str],
         ranking: Ranking,
-        shown: Sequence[Mapping[str, Sequence[Run]]],
+        shown: Iterable[Mapping[str, Sequence[Run]]],
         budget: int,
     ) -> AskedCode:
-        paths = dict.fromkeys(path for lines in shown for path in lines)
-        before = {path: [run for lines in shown for run in lines.get(path, ())] for path in paths}
+        lines: dict[str, list[Run]] = {}
+        for ranges in shown:
+            for path, own in ranges.items():
+                lines.setdefault(path, []).extend(own)
         return asked_code(
-            names, ranking, before, self.snapshot, self.counter, self.chunker, budget=budget
+            names, ranking, lines, self.snapshot, self.counter, self.chunker, budget=budget
         )
-
-
-class _Answer:
-    """The blocks and notes so far."""
-
-    def __init__(
-        self,
-        views: FileViews,
-        counter: TokenCounter,
-        budget: int,
-        shown: Mapping[str, Sequence[Run]],
-    ) -> None:
-        self._views = views
-        self._counter = counter
-        self._room = budget - counter.count(PREAMBLE)
-        self._before = {path: _numbers(ranges) for path, ranges in shown.items()}
-        self._sent: dict[str, set[int]] = {}
-        self._blocks: list[str] = []
-        self._notes: list[str] = []
-
-    def say(self, note: str) -> None:
-        """Add a note, as long as there is room for it."""
-        line = "".join(c if c.isprintable() else " " for c in note)
-        tokens = self._counter.count(f"{line}\n")
-        if line not in self._notes and tokens <= self._room:
-            self._notes.append(line)
-            self._room -= tokens
-
-    def add(self, code: NamedCode, *, likely: bool = False) -> None:
-        """Add the code in the longest form that fits, or say why it is not there.
-
-        What is `likely` was not named itself: nothing is said of it.
-        """
-        view = self._views[code.path]
-        if not code.lines:
-            return
-        wanted = {number for number in code.lines if not view.is_blank(number)}
-        if wanted <= self._before.get(code.path, set()) | self._sent.get(code.path, set()):
-            if not likely:
-                self.say(f"shown already: {_called(code)}")
-            return
-        if self._put(code, code.lines) or likely:
-            return
-        if code.shorter and code.shorter != code.lines and self._put(code, code.shorter, "part"):
-            self.say(f"shortened to fit: {_called(code)}")
-            return
-        if not self._blocks and (head := self._head(code)):
-            self._put(code, head, "part")
-            self.say(f"only the lines up to {max(head)} fitted: {_called(code)}")
-            return
-        tokens = self._counter.count(self._render(code, code.lines))
-        self.say(f"did not fit ({tokens:,} tokens): {_called(code)}")
-
-    def result(self) -> AskedCode:
-        """Return the answer."""
-        text = "\n".join(self._blocks)
-        if f"\n{ELISION}\n" in text:
-            text = PREAMBLE + text
-        notes = tuple(self._notes)
-        shown = {path: runs(numbers) for path, numbers in self._sent.items()}
-        return AskedCode(text, notes, shown, self._counter.count("\n".join((text, *notes))))
-
-    def _put(self, code: NamedCode, lines: frozenset[int], form: PieceForm = "whole") -> bool:
-        block = self._render(code, lines, form)
-        tokens = self._counter.count(f"{block}\n")
-        if tokens > self._room:
-            return False
-        self._blocks.append(block)
-        self._room -= tokens
-        self._sent.setdefault(code.path, set()).update(lines)
-        return True
-
-    def _head(self, code: NamedCode) -> frozenset[int]:
-        """Return as many first lines as fit; empty if none does."""
-        numbers = sorted(code.shorter or code.lines)
-        low, high = 0, len(numbers)
-        while low < high:
-            middle = (low + high + 1) // 2
-            block = self._render(code, frozenset(numbers[:middle]), "part")
-            if self._counter.count(f"{block}\n") + _NOTE_TOKENS <= self._room:
-                low = middle
-            else:
-                high = middle - 1
-        return frozenset(numbers[:low])
-
-    def _render(self, code: NamedCode, lines: frozenset[int], form: PieceForm = "whole") -> str:
-        view = self._views[code.path]
-        first, last = min(code.lines), max(code.lines)
-        kind = ChunkKind.METHOD if "." in code.symbol else ChunkKind.WINDOW
-        chunk = Chunk(code.path, first, last, code.symbol, kind, "", "", view.language)
-        choice = Choice(0, ScoredChunk(chunk, 0.0), lines, (first, last), form)
-        return FileShare(view, (choice,)).render()
-
-
-# Room that is left for the note on a piece that was cut.
-_NOTE_TOKENS = 60
-
-
-def _called(code: NamedCode) -> str:
-    return f"{code.symbol} ({code.place})" if code.symbol else code.place
-
-
-def _numbers(ranges: Sequence[Run]) -> set[int]:
-    return {number for first, last in ranges for number in range(first, last + 1)}
 
 
 # ----------------------------------------------------------------------------- located code
@@ -248,7 +508,6 @@ def put_first(
     What stands in a named class or file comes behind all that is named itself.
     """
     finder = NameFinder(ranking, snapshot, FileViews(snapshot), chunker)
-    pieces = _Pieces(finder, snapshot, chunker)
     first: list[Chunk] = []
     behind: list[Chunk] = []
     unknown: list[str] = []
@@ -257,65 +516,47 @@ def put_first(
         if not answer.code and not answer.likely:
             unknown.append(name)
         for code in answer.code:
-            own, inner = pieces.of(code)
+            own, inner = _chunks_of(code, finder, snapshot)
             first += own
             behind += inner
         for code in answer.likely:
-            own, inner = pieces.of(code)
+            own, inner = _chunks_of(code, finder, snapshot)
             behind += own or inner
     chunks = tuple(dict.fromkeys((*first, *behind)))
     return LocatedCode(_reordered(ranking, chunks), chunks, tuple(unknown))
 
 
-class _Pieces:
-    """Finds the chunks of named code."""
-
-    def __init__(self, finder: NameFinder, snapshot: Snapshot, chunker: Chunker) -> None:
-        self._finder = finder
-        self._snapshot = snapshot
-        self._chunker = chunker
-
-    def of(self, code: NamedCode) -> tuple[list[Chunk], list[Chunk]]:
-        """Return the chunks that the name means itself, and the best of what stands in them."""
-        chunks = self._of_file(code.path)
-        if not code.symbol:  # a file, or lines of it
-            inside = [c for c in chunks if not code.lines.isdisjoint(range(c.start, c.end + 1))]
-            return [], self._finder.best(inside)
-        first = min(code.lines)
-        own = [c for c in chunks if c.symbol == code.symbol and c.start <= first <= c.end]
-        if not own:
-            return [self._assigned(code)], []
-        if own[0].kind is not ChunkKind.CLASS:
-            return own[:1], []
-        inner = [c for c in chunks if c.symbol.startswith(f"{code.symbol}.")]
-        return own[:1], self._finder.best(inner)
-
-    def _assigned(self, code: NamedCode) -> Chunk:
-        """Return a chunk of the lines of a constant, a table or an attribute."""
-        file = self._snapshot.files[code.path]
-        first, last = min(code.lines), max(code.lines)
-        lines = self._snapshot.text(code.path).split("\n")[first - 1 : last]
-        return Chunk(
-            code.path, first, last, code.symbol, ChunkKind.MODULE, "\n".join(lines), file.blob,
-            file.language,
-        )  # fmt: skip
-
-    def _of_file(self, path: str) -> Sequence[Chunk]:
-        return self._chunker(self._snapshot.files[path], self._snapshot.text(path))
+def _chunks_of(
+    code: NamedCode, finder: NameFinder, snapshot: Snapshot
+) -> tuple[list[Chunk], list[Chunk]]:
+    """Return the chunks that the name means itself, and the best of what stands in them."""
+    chunks = finder.chunks_of(code.path)
+    first, last = min(code.lines), max(code.lines)
+    if not code.symbol:  # a file, or lines of it
+        inside = [c for c in chunks if not code.lines.isdisjoint(range(c.start, c.end + 1))]
+        return [], finder.best(inside)
+    own = [c for c in chunks if c.symbol == code.symbol and c.start <= first <= c.end][:1]
+    if not own:  # a constant, a table or an attribute
+        file = snapshot.files[code.path]
+        text = "\n".join(snapshot.text(code.path).split("\n")[first - 1 : last])
+        kind = ChunkKind.MODULE
+        return [
+            Chunk(code.path, first, last, code.symbol, kind, text, file.blob, file.language)
+        ], []
+    if own[0].kind is not ChunkKind.CLASS:
+        return own, []
+    return own, finder.best(c for c in chunks if c.symbol.startswith(f"{code.symbol}."))
 
 
 def _reordered(ranking: Ranking, chunks: Sequence[Chunk]) -> Ranking:
     """Return the ranking with these chunks first; their scores lie above all others."""
     top = max((scored.score for scored in ranking.chunks), default=0.0)
-    known = {scored.chunk.id: scored for scored in ranking.chunks}
-
-    def _scored() -> Iterator[ScoredChunk]:
-        for place, chunk in enumerate(chunks):
-            scored = known.get(chunk.id, ScoredChunk(chunk, 0.0))
-            score = top + len(chunks) - place
-            reason = Reason(LOCATED, score - scored.score, "named by the locating call")
-            yield ScoredChunk(scored.chunk, score, (reason, *scored.reasons))
-
-    named = {chunk.id for chunk in chunks}
-    rest = [scored for scored in ranking.chunks if scored.chunk.id not in named]
-    return replace(ranking, chunks=(*_scored(), *rest))
+    ranked = {scored.chunk.id: scored for scored in ranking.chunks}
+    named: dict[str, ScoredChunk] = {}
+    for place, chunk in enumerate(chunks):
+        scored = ranked.get(chunk.id, ScoredChunk(chunk, 0.0))
+        score = top + len(chunks) - place
+        reason = Reason(LOCATED, score - scored.score, "named by the locating call")
+        named[chunk.id] = ScoredChunk(scored.chunk, score, (reason, *scored.reasons))
+    rest = (scored for scored in ranking.chunks if scored.chunk.id not in named)
+    return replace(ranking, chunks=(*named.values(), *rest))

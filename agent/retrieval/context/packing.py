@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from agent.retrieval.context.asked import LOCATED
 from agent.retrieval.context.builder import ContextBuilder, PackingOptions, PartCounter
 from agent.retrieval.context.excerpt import condensed
 from agent.retrieval.context.layout import (
@@ -26,7 +27,6 @@ from agent.retrieval.context.layout import (
     runs,
     without_blank_ends,
 )
-from agent.retrieval.context.naming import LOCATED
 from agent.retrieval.context.support import SupportFinder
 from agent.settings import AUTO_CONTEXT, CONTEXT_TOKENS
 from agent.types import ChunkKind, ContextBundle, ContextPiece, Problem, Ranking, ScoredChunk

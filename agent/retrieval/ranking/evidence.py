@@ -7,14 +7,15 @@ the retriever takes a list of sources, and the others read commit history and ca
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from agent.retrieval.index import WordScanner, without_suffix
-from agent.retrieval.ranking.mentions import Frame, MentionPlace, Mentions, NameMention
+from agent.retrieval.ranking.mentions import MentionPlace, Mentions, NameMention
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class Evidence:
 
 
 def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:
-    known = reasons.get(reason.feature)
-    if known is None or reason.value > known.value:
+    best = reasons.get(reason.feature)
+    if best is None or reason.value > best.value:
         reasons[reason.feature] = reason
 
 
@@ -82,7 +83,6 @@ class EvidenceSource(Protocol):
         self, problem: Problem, mentions: Mentions, snapshot: Snapshot, corpus: Corpus, /
     ) -> Evidence:
         """Return the evidence for this problem."""
-        ...
 
 
 def mention_evidence(
@@ -109,31 +109,27 @@ class PathTable:
 
     def __init__(self, paths: Iterable[str], mentions: Iterable[str]) -> None:
         self._by_name: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        split = map(_path_parts, map(str.lower, mentions))
-        wanted = frozenset(parts[-1] for parts in split if parts)
-        for number, path in enumerate(paths) if wanted else ():
+        split = (_path_parts(mention.lower()) for mention in mentions)
+        names = frozenset(parts[-1] for parts in split if parts)
+        for number, path in enumerate(paths) if names else ():
             name = path.rpartition("/")[2].lower()
-            if name in wanted:
+            if name in names:
                 self._by_name[name].append((number, path))
 
     def find(self, mention: str) -> tuple[int, ...]:
         """Return the files that share the longest tail of path components with the mention.
 
         `/usr/lib/site-packages/pkg/mod.py` matches `src/pkg/mod.py`: two common components are
-        enough. One is enough if either path is only a file name.
+        enough. One is enough if either path is only a file name. More than MAX_AMBIGUITY are none.
         """
         parts = _path_parts(mention.lower())
-        best = 1
-        found: list[int] = []
+        tails: list[tuple[int, int]] = []
         for number, path in self._by_name.get(parts[-1] if parts else "", ()):
             own = path.lower().split("/")
             common = _common_tail(parts, own)
-            if common < min(2, len(parts), len(own)) or common < best:
-                continue
-            if common > best:
-                best, found = common, []
-            found.append(number)
-        return tuple(found)
+            if common >= min(2, len(parts), len(own)):
+                tails.append((common, number))
+        return _longest(tails)
 
 
 def _path_parts(path: str) -> list[str]:
@@ -143,12 +139,16 @@ def _path_parts(path: str) -> list[str]:
 
 
 def _common_tail(left: Sequence[str], right: Sequence[str]) -> int:
-    count = 0
-    for a, b in zip(reversed(left), reversed(right), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+    pairs = zip(reversed(left), reversed(right), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _longest(tails: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the numbers with the longest tail; () if they are too many to be evidence."""
+    tails = list(tails)
+    best = max((common for common, _ in tails), default=0)
+    numbers = tuple(number for common, number in tails if common == best)
+    return numbers if len(numbers) <= MAX_AMBIGUITY else ()
 
 
 def _add_frames(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: Evidence) -> None:
@@ -156,29 +156,27 @@ def _add_frames(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: 
     seen: set[tuple[str, int]] = set()
     for frame in mentions.frames:
         files = paths.find(frame.path)
-        if not files or len(files) > MAX_AMBIGUITY or (frame.path, frame.line) in seen:
+        if not files or (frame.path, frame.line) in seen:
             continue
         seen.add((frame.path, frame.line))
         rank = 1 if frame.rank == 1 else rank + 1  # counts frames inside the repository only
         weight = FRAME_DECAY ** (rank - 1) / len(files)
         for file in files:
-            note = f"traceback frame {rank}: {_frame_text(frame, corpus.files[file].path)}"
+            note = f"traceback frame {rank}: {corpus.files[file].path}:{frame.line}"
+            if frame.function:
+                note += f" in {frame.function}"
             evidence.add_file(file, Reason("traceback", FRAME_WEIGHT * weight, note))
             for piece in _pieces_at(corpus, file, frame.line, frame.function):
                 evidence.add_piece(piece, Reason("traceback", LINE_WEIGHT * weight, note))
 
 
-def _frame_text(frame: Frame, path: str) -> str:
-    return f"{path}:{frame.line}" + (f" in {frame.function}" if frame.function else "")
-
-
-def _pieces_at(corpus: Corpus, file: int, line: int, function: str) -> Iterator[int]:
-    """Yield the pieces that a frame means, by function name if known: line numbers change."""
+def _pieces_at(corpus: Corpus, file: int, line: int, function: str) -> list[int]:
+    """Return the pieces that a frame means, by function name if known: line numbers change."""
     pieces = list(corpus.pieces_of(file))
     named = [number for number, piece in pieces if _leaf(piece.symbol) == function and function]
     here = [number for number, piece in pieces if _holds(piece, line)]
     both = [number for number in named if number in here]
-    yield from both or named or here
+    return both or named or here
 
 
 def _holds(piece: Piece, line: int) -> bool:
@@ -193,25 +191,16 @@ def _leaf(symbol: str) -> str:
 def _add_paths(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: Evidence) -> None:
     for mention in mentions.paths:
         files = paths.find(mention.path)
-        if not files or len(files) > MAX_AMBIGUITY:
-            continue
-        full = "/" in mention.path
-        factor = _path_factor(mention.place) / len(files)
+        # Paths in code blocks come from logs and tracebacks, which have their own evidence.
+        factor = 0.5 if mention.place is MentionPlace.CODE else 1.0
+        weight = PATH_WEIGHT if "/" in mention.path else BASENAME_WEIGHT
+        note = f"{mention.path} is named in the {mention.place.value}"
         for file in files:
-            note = f"{mention.path} is named in the {mention.place.value}"
-            weight = PATH_WEIGHT if full else BASENAME_WEIGHT
-            evidence.add_file(file, Reason("path", weight * factor, note))
-            if mention.line:
-                for piece in _pieces_at(corpus, file, mention.line, ""):
-                    reason = Reason("line", LINE_WEIGHT * factor, f"{note} at line {mention.line}")
-                    evidence.add_piece(piece, reason)
-
-
-def _path_factor(place: MentionPlace) -> float:
-    """Return the weight of a place. Paths in code blocks come from logs and tracebacks, which have
-    their own evidence.
-    """
-    return 0.5 if place is MentionPlace.CODE else 1.0
+            share = factor / len(files)
+            evidence.add_file(file, Reason("path", weight * share, note))
+            for piece in _pieces_at(corpus, file, mention.line, "") if mention.line else ():
+                reason = Reason("line", LINE_WEIGHT * share, f"{note} at line {mention.line}")
+                evidence.add_piece(piece, reason)
 
 
 # -------------------------------------------------------------------------------------------- names
@@ -222,20 +211,18 @@ def _add_names(mentions: Mentions, corpus: Corpus, evidence: Evidence) -> None:
     symbols = _SymbolTable(corpus, names)
     modules = _ModuleTable(corpus, names)
     for mention in mentions.names:
-        module = modules.find(mention.name)
-        if module is not None:
-            _add_module(mention, module, corpus, evidence)
-        if module is None or not module.exact:
-            _add_symbols(mention, symbols, corpus, evidence)
+        files, rest, pieces = modules.find(mention.name)
+        factor, note = PLACE_FACTORS[mention.place], _named_in(mention)
+        for file in files:
+            evidence.add_file(file, Reason("module", MODULE_WEIGHT * factor / len(files), note))
+        for piece in pieces:
+            evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
+        if not (rest and pieces):
+            _add_symbols(mention, symbols.find(mention.name), corpus, evidence)
 
 
-@dataclass(frozen=True, slots=True)
-class _ModuleHit:
-    """The files that match the beginning of a dotted name, and the rest of the name."""
-
-    files: tuple[int, ...]
-    rest: str
-    exact: bool  # the rest names something that the files define
+def _named_in(mention: NameMention) -> str:
+    return f"{mention.name} is named in the {mention.place.value}"
 
 
 class _ModuleTable:
@@ -246,63 +233,38 @@ class _ModuleTable:
 
     def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
         self._corpus = corpus
-        self._by_leaf: defaultdict[str, list[tuple[int, tuple[str, ...]]]] = defaultdict(list)
-        wanted = frozenset(part for name in names if "." in name for part in name.split("."))
-        for number, file in enumerate(corpus.files) if wanted else ():
-            module = _module_path(file.path)
-            if module.rpartition("/")[2] in wanted:
-                parts = tuple(module.split("/"))
+        self._by_leaf: defaultdict[str, list[tuple[int, list[str]]]] = defaultdict(list)
+        leaves = frozenset(part for name in names if "." in name for part in name.split("."))
+        for number, file in enumerate(corpus.files) if leaves else ():
+            path = without_suffix(file.path)
+            folder, _, name = path.rpartition("/")
+            parts = (folder if name in _PACKAGE_FILES else path).split("/")
+            if parts[-1] in leaves:
                 self._by_leaf[parts[-1]].append((number, parts))
 
-    def find(self, name: str) -> _ModuleHit | None:
-        """Return the longest prefix of `name` that is a module.
+    def find(self, name: str) -> tuple[tuple[int, ...], str, list[int]]:
+        """Return the files of the longest prefix of `name` that is a module, the rest of the name,
+        and the pieces that it names.
 
         The prefix must have at least two parts, or the module must define the rest of the name.
         """
-        parts = tuple(name.split("."))
-        if len(parts) < 2:
-            return None
-        for length in range(len(parts), 0, -1):
-            files = self._named(parts[:length])
-            if not files:
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1) if len(parts) > 1 else ():
+            prefix, rest = parts[:length], ".".join(parts[length:])
+            modules = self._by_leaf.get(prefix[-1], ())
+            files = tuple(number for number, own in modules if own[-length:] == prefix)
+            if len(files) > MAX_AMBIGUITY:
                 continue
-            rest = ".".join(parts[length:])
-            exact = bool(rest) and any(self._defines(file, rest) for file in files)
-            if length >= 2 or exact:
-                return _ModuleHit(files, rest, exact)
-        return None
+            pieces = [piece for file in files for piece in self._defined(file, rest)]
+            if files and (length >= 2 or pieces):
+                return files, rest, pieces
+        return (), "", []
 
-    def _named(self, parts: tuple[str, ...]) -> tuple[int, ...]:
-        found = tuple(
-            n for n, own in self._by_leaf.get(parts[-1], ()) if own[-len(parts) :] == parts
-        )
-        return found if len(found) <= MAX_AMBIGUITY else ()
-
-    def _defines(self, file: int, symbol: str) -> bool:
-        return any(True for _ in _defined(self._corpus, file, symbol))
-
-
-def _module_path(path: str) -> str:
-    """Return the path without its suffix; for a package's own file, its folder ("" at the top)."""
-    path = without_suffix(path)
-    folder, _, name = path.rpartition("/")
-    return folder if name in _PACKAGE_FILES else path
-
-
-def _defined(corpus: Corpus, file: int, symbol: str) -> Iterator[int]:
-    """Yield the pieces of a file that have exactly this symbol."""
-    first, end = corpus.first_piece[file], corpus.first_piece[file + 1]
-    return (first + at for at, own in enumerate(corpus.symbols[first:end]) if own == symbol)
-
-
-def _add_module(mention: NameMention, hit: _ModuleHit, corpus: Corpus, evidence: Evidence) -> None:
-    factor = PLACE_FACTORS[mention.place]
-    note = f"{mention.name} is named in the {mention.place.value}"
-    for file in hit.files:
-        weight = MODULE_WEIGHT * factor / len(hit.files)
-        evidence.add_file(file, Reason("module", weight, note))
-        for piece in _defined(corpus, file, hit.rest) if hit.exact else ():
-            evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
+    def _defined(self, file: int, symbol: str) -> list[int]:
+        """Return the pieces of a file that have exactly this symbol."""
+        first, end = self._corpus.first_piece[file], self._corpus.first_piece[file + 1]
+        names = self._corpus.symbols[first:end] if symbol else ()
+        return [first + at for at, own in enumerate(names) if own == symbol]
 
 
 class _SymbolTable:
@@ -311,38 +273,28 @@ class _SymbolTable:
     def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
         self._symbols = corpus.symbols
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
-        wanted = frozenset(map(_leaf, names)) - {""}
+        leaves = frozenset(map(_leaf, names)) - {""}
         # A symbol that ends in such a name has it as its last word: see `Names.leaves`.
-        words = WordScanner().scan("\n".join(sorted(wanted)).encode("utf-8", "replace"))
+        words = WordScanner().scan("\n".join(sorted(leaves)).encode("utf-8", "replace"))
         for number in np.flatnonzero(np.isin(corpus.names.leaves, words.hashes)).tolist():
-            leaf = _leaf(self._symbols[number])
-            if leaf in wanted:
+            if (leaf := _leaf(self._symbols[number])) in leaves:
                 self._by_leaf[leaf].append(number)
 
-    def find(self, name: str) -> tuple[tuple[int, ...], int]:
-        """Return the pieces whose symbol shares the most trailing parts, and that number."""
-        parts = tuple(name.split("."))
-        best = 1
-        found: list[int] = []
-        for number in self._by_leaf.get(parts[-1], ()):
-            common = _common_tail(parts, self._symbols[number].split("."))
-            if common > best:
-                best, found = common, []
-            if common == best:
-                found.append(number)
-        return tuple(found), best
+    def find(self, name: str) -> tuple[int, ...]:
+        """Return the pieces whose symbol shares the most trailing parts; () if ambiguous."""
+        parts = name.split(".")
+        pieces = self._by_leaf.get(parts[-1], ())
+        tails = [(_common_tail(parts, self._symbols[piece].split(".")), piece) for piece in pieces]
+        short = len(parts[-1]) < _MIN_SYMBOL and all(common == 1 for common, _ in tails)
+        return () if short else _longest(tails)
 
 
 def _add_symbols(
-    mention: NameMention, symbols: _SymbolTable, corpus: Corpus, evidence: Evidence
+    mention: NameMention, pieces: Sequence[int], corpus: Corpus, evidence: Evidence
 ) -> None:
-    pieces, depth = symbols.find(mention.name)
-    leaf = _leaf(mention.name)
-    if not pieces or len(pieces) > MAX_AMBIGUITY or (depth == 1 and len(leaf) < _MIN_SYMBOL):
-        return
     # `client.get` names a `get`, but probably not this one of five.
-    factor = PLACE_FACTORS[mention.place] / len(pieces) ** 0.5
-    note = f"{mention.name} is named in the {mention.place.value}"
+    factor = PLACE_FACTORS[mention.place] / max(len(pieces), 1) ** 0.5
+    note = _named_in(mention)
     for piece in pieces:
         evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
         file = int(corpus.piece_file[piece])

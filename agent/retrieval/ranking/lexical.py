@@ -4,11 +4,9 @@ The formula is simple BM25F (fields weighted before saturation, one length norma
 & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009). The weights below were
 measured (reference: file@1 38 -> 63 on 274 real issues, no model).
 
-Texts of documents and queries for embedding and matching.
-
-Issue templates ask for versions, repeat rules and have boxes to tick. Their words are the same in
-every issue of a project, and outnumber the two lines that describe the fault. HTML comments, check
-boxes and lines of the repository's own issue templates are therefore left out.
+Issue templates ask for versions, repeat rules and have boxes to tick, in words that are the same in
+every issue of a project. HTML comments, check boxes and lines of the repository's own templates are
+therefore left out.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -108,48 +107,22 @@ class Bag:
         """Return the share (n,) of the query's weight that occurs at all; rare terms count more."""
         worth = weights * self.rarity
         total = float(worth.sum())
-        found = np.bincount(self.owner, worth[self.term], self.size).astype(np.float64)
-        return found / total if total > 0.0 else found
+        covered = np.bincount(self.owner, worth[self.term], self.size).astype(np.float64)
+        return covered / total if total > 0.0 else covered
 
 
 @dataclass(frozen=True, slots=True)
 class Bags:
     """Pieces (name, path, text), files (path, text) and names of pieces alone, for one query.
 
-    `path_coverage` float64 (f,): share of the query's weight that occurs in a file's path.
+    `names` float64 (n,): weight of the query's terms in a piece's name over the square root of its
+    length. `path_coverage` float64 (f,): share of the query's weight that occurs in a file's path.
     """
 
     pieces: Bag
     files: Bag
     names: NDArray[np.float64]
     path_coverage: NDArray[np.float64]
-
-
-def make_bags(corpus: Corpus, query: LexicalQuery, terms: Terms) -> Bags:
-    """Count the query's terms in every piece and file."""
-    paths = _path_postings(corpus.files, query, terms)
-    pieces = _piece_bag(corpus, query, paths)
-    files = _file_bag(corpus, query, paths)
-    worth = query.weights * files.rarity
-    total = max(float(worth.sum()), 1e-9)
-    distinct = np.unique(paths.postings.owner * max(query.hashes.size, 1) + paths.postings.term)
-    width = max(query.hashes.size, 1)
-    coverage = np.bincount(distinct // width, worth[distinct % width], len(corpus.files)) / total
-    return Bags(pieces, files, _name_matches(corpus, query, pieces.rarity), coverage)
-
-
-def _name_matches(
-    corpus: Corpus, query: LexicalQuery, rarity: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the weight of the query's terms in each piece's name over the square root of its
-    length.
-
-    Shape (n,).
-    """
-    named = corpus.name_counts > 0
-    gains = (query.weights * rarity)[corpus.term[named]]
-    found = np.bincount(corpus.piece[named], gains, len(corpus.piece_file)).astype(np.float64)
-    return found / np.sqrt(np.maximum(corpus.name_lengths, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,129 +133,92 @@ class _Postings:
     term: NDArray[np.int64]
     weight: NDArray[np.float64]
 
-
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    """Weighted postings of the files' paths, and each path's weighted length, float64 (f,)."""
-
-    postings: _Postings
-    lengths: NDArray[np.float64]
+    def and_also(self, other: _Postings) -> _Postings:
+        """Return the postings of both."""
+        pairs = ((self.owner, other.owner), (self.term, other.term))
+        owner, term = (np.concatenate(pair) for pair in pairs)
+        return _Postings(owner, term, np.concatenate([self.weight, other.weight]))
 
 
-def _path_postings(files: Sequence[SourceFile], query: LexicalQuery, terms: Terms) -> _Paths:
-    reader = _PathReader(query, terms)
+def make_bags(corpus: Corpus, query: LexicalQuery, terms: Terms) -> Bags:
+    """Count the query's terms in every piece and file."""
+    paths, path_lengths = _path_postings(corpus.files, query, terms)
+    count, width = len(corpus.files), query.hashes.size
+    texts = _Postings(corpus.piece_file[corpus.piece], corpus.term, corpus.counts)
+    text_lengths = np.bincount(corpus.piece_file, corpus.text_lengths, count)
+    files = _bag(texts.and_also(paths), text_lengths + path_lengths, width)
+    fields = _Postings(corpus.piece, corpus.term, corpus.counts + NAME_WEIGHT * corpus.name_counts)
+    lengths = corpus.text_lengths + NAME_WEIGHT * corpus.name_lengths
+    lengths = lengths + path_lengths[corpus.piece_file]
+    pieces = _bag(fields.and_also(_of_pieces(paths, corpus)), lengths, width)
+
+    named = corpus.name_counts > 0
+    gains = (query.weights * pieces.rarity)[corpus.term[named]]
+    names = np.bincount(corpus.piece[named], gains, len(corpus.piece_file)).astype(np.float64)
+    worth = query.weights * files.rarity
+    pairs = np.unique(paths.owner * max(width, 1) + paths.term)
+    covered = np.bincount(pairs // max(width, 1), worth[pairs % max(width, 1)], count)
+    return Bags(
+        pieces,
+        files,
+        names / np.sqrt(np.maximum(corpus.name_lengths, 1.0)),
+        covered / max(float(worth.sum()), 1e-9),
+    )
+
+
+def _path_postings(
+    files: Sequence[SourceFile], query: LexicalQuery, terms: Terms
+) -> tuple[_Postings, NDArray[np.float64]]:
+    """Return weighted postings of the files' paths, and each path's weighted length (f,)."""
+    numbers = {term: index for index, term in enumerate(query.terms)}
+
+    @cache  # many folders and words are repeated
+    def _read(text: str) -> tuple[int, tuple[int, ...]]:
+        """Return the number of terms in a text, and the numbers of those that the query has."""
+        words = WORD.findall(text)
+        if words != [text]:
+            parts = [_read(word) for word in words]
+            return sum(count for count, _ in parts), tuple(hit for _, hits in parts for hit in hits)
+        own = terms.of_word(text)
+        return len(own), tuple(numbers[term] for term in own if term in numbers)
+
     owner: list[int] = []
     term: list[int] = []
     lengths: list[float] = []
     for number, file in enumerate(files):
         folder, _, name = without_suffix(file.path).rpartition("/")
-        above, inside = reader.folder(folder), reader.read(name)
-        lengths.append(PATH_WEIGHT * (above.length + inside.length))
-        hits = above.hits + inside.hits
+        parts = (_read(folder), _read(name))
+        lengths.append(PATH_WEIGHT * sum(count for count, _ in parts))
+        hits = [hit for _, hits in parts for hit in hits]
         term.extend(hits)
         owner.extend([number] * len(hits))
-    weight = np.full(len(term), PATH_WEIGHT)
-    return _Paths(_Postings(_integers(owner), _integers(term), weight), np.array(lengths))
+    owners, postings = np.array(owner, dtype=np.int64), np.array(term, dtype=np.int64)
+    weights = np.full(len(term), PATH_WEIGHT)
+    return _Postings(owners, postings, weights), np.array(lengths)
 
 
-@dataclass(frozen=True, slots=True)
-class _PathWords:
-    """The number of terms in a text, and the numbers of those that the query has."""
-
-    length: int
-    hits: tuple[int, ...]
-
-
-class _PathReader:
-    """Reads the terms of paths. Each folder and each word is read only once."""
-
-    def __init__(self, query: LexicalQuery, terms: Terms) -> None:
-        self._known = {term: index for index, term in enumerate(query.terms)}
-        self._terms = terms
-        self._words: dict[str, _PathWords] = {}
-        self._folders: dict[str, _PathWords] = {}
-
-    def folder(self, path: str) -> _PathWords:
-        """Like `read`, but cached by folder."""
-        known = self._folders.get(path)
-        if known is None:
-            known = self._folders[path] = self.read(path)
-        return known
-
-    def read(self, text: str) -> _PathWords:
-        """Return the terms of all words of the text."""
-        if known := self._words.get(text):  # most names are one word, and many are repeated
-            return known
-        found = [self._word(word) for word in WORD.findall(text)]
-        if len(found) == 1:
-            return found[0]
-        hits = tuple(hit for word in found for hit in word.hits)
-        return _PathWords(sum(word.length for word in found), hits)
-
-    def _word(self, word: str) -> _PathWords:
-        known = self._words.get(word)
-        if known is None:
-            terms = self._terms.of_word(word)
-            hits = tuple(self._known[term] for term in terms if term in self._known)
-            known = self._words[word] = _PathWords(len(terms), hits)
-        return known
-
-
-def _integers(values: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(values, dtype=np.int64)
-
-
-def _piece_bag(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> Bag:
-    own = corpus.counts + NAME_WEIGHT * corpus.name_counts
-    inherited = _spread(paths.postings, corpus)
-    postings = _Postings(
-        np.concatenate([corpus.piece, inherited.owner]),
-        np.concatenate([corpus.term, inherited.term]),
-        np.concatenate([own, inherited.weight]),
-    )
-    lengths = (
-        corpus.text_lengths + NAME_WEIGHT * corpus.name_lengths + paths.lengths[corpus.piece_file]
-    )
-    return _bag(postings, lengths, query)
-
-
-def _spread(postings: _Postings, corpus: Corpus) -> _Postings:
+def _of_pieces(postings: _Postings, corpus: Corpus) -> _Postings:
     """Convert postings of files to postings of each of their pieces."""
     first = np.array(corpus.first_piece, dtype=np.int64)
     sizes = np.diff(first)[postings.owner]
-    total = int(sizes.sum())
     starts = np.repeat(first[postings.owner] - np.cumsum(sizes) + sizes, sizes)
-    return _Postings(
-        starts + np.arange(total),
-        np.repeat(postings.term, sizes),
-        np.repeat(postings.weight, sizes),
-    )
+    owner = starts + np.arange(int(sizes.sum()))
+    return _Postings(owner, np.repeat(postings.term, sizes), np.repeat(postings.weight, sizes))
 
 
-def _file_bag(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> Bag:
-    postings = _Postings(
-        np.concatenate([corpus.piece_file[corpus.piece], paths.postings.owner]),
-        np.concatenate([corpus.term, paths.postings.term]),
-        np.concatenate([corpus.counts, paths.postings.weight]),
-    )
-    texts = np.bincount(corpus.piece_file, corpus.text_lengths, len(corpus.files))
-    return _bag(postings, texts + paths.lengths, query)
-
-
-def _bag(postings: _Postings, lengths: NDArray[np.float64], query: LexicalQuery) -> Bag:
-    """Return the bag of the (n,) documents with the given `lengths`."""
-    count, width = lengths.size, query.hashes.size
-    if not count or not width:
+def _bag(postings: _Postings, lengths: NDArray[np.float64], width: int) -> Bag:
+    """Return the bag of the (n,) documents with these `lengths`, for `width` terms."""
+    if not lengths.size or not width:
         none = np.empty(0, dtype=np.int64)
-        return Bag(count, none, none, np.empty(0), np.zeros(width))
+        return Bag(lengths.size, none, none, np.empty(0), np.zeros(width))
     keys, inverse = np.unique(postings.owner * width + postings.term, return_inverse=True)
     frequency = np.bincount(inverse, postings.weight, keys.size)
     keys, frequency = keys[frequency > 0], frequency[frequency > 0]
     owner, term = keys // width, keys % width
-    documents = np.bincount(term, minlength=width)
-    rarity = inverse_frequency(count, documents)
+    rarity = inverse_frequency(lengths.size, np.bincount(term, minlength=width))
     norm = length_norm(lengths, float(lengths.mean()))
-    return Bag(count, owner, term, frequency * (K1 + 1) / (frequency + norm[owner]), rarity)
+    saturated = frequency * (K1 + 1) / (frequency + norm[owner])
+    return Bag(lengths.size, owner, term, saturated, rarity)
 
 
 def inverse_frequency(count: int, documents: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -294,6 +230,8 @@ def length_norm(lengths: NDArray[np.float64], mean: float) -> NDArray[np.float64
     """Return the length term (n,) that BM25 adds to a frequency; it grows with the length."""
     return K1 * (1 - B + B * lengths / max(mean, 1.0))
 
+
+# --------------------------------------------------------------------------- texts for embedding
 
 _MAX_PATHS = 2
 _MAX_NAMES = 4
@@ -324,26 +262,22 @@ class FileNames:
 
     def __init__(self, problem: Problem) -> None:
         self._text = problem.text.lower()
-        self._known: dict[str, str] = {}
+        self._cache: dict[str, str] = {}
 
     def found(self, path: str) -> str:
         """Return the name or stem that occurs, "" for none."""
         name = path.rpartition("/")[2].lower()
-        if name not in self._known:
+        if name not in self._cache:
             stem = without_suffix(name)
-            self._known[name] = self._first((name, stem if stem != "__init__" else ""))
-        return self._known[name]
+            names = (name, stem if stem != "__init__" else "")
+            self._cache[name] = next((one for one in names if self._has(one)), "")
+        return self._cache[name]
 
-    def _first(self, names: Sequence[str]) -> str:
-        for name in names:
-            # Most names do not occur at all; compiling a pattern for each would dominate the time.
-            if (
-                name
-                and name in self._text
-                and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._text)
-            ):
-                return name
-        return ""
+    def _has(self, name: str) -> bool:
+        # Most names do not occur at all; compiling a pattern for each would dominate the time.
+        if not name or name not in self._text:
+            return False
+        return bool(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._text))
 
 
 # ---------------------------------------------------------------------------------- issue templates
