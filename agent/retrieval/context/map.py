@@ -65,33 +65,27 @@ def make_map(
     """Return the map of the best ranked files in at most `budget` tokens."""
     paths = _paths(problem, ranking, snapshot)
     files = _files(paths[:_NAMED_FILES], problem, ranking, snapshot, chunker)
-    room = int(budget * (1 - _OTHERS_SHARE))
-    chosen = _choose(files, counter, room)
+    chosen = _choose(files, counter, int(budget * (1 - _OTHERS_SHARE)))
     while True:
         items = frozenset(chosen)
-        named = [file for file in files if any(item.file == file.rank for item in chosen)]
+        named = [file for file in files if any(path == file.path for path, _, _ in items)]
         lines = [file.line(items) for file in named]
-        known = {file.path for file in named}
-        text = "\n".join(lines)
-        others = [path for path in paths if path not in known]
-        text = "\n".join([*lines, *_others(others, counter, budget - counter.count(text))])
+        listed = {file.path for file in named}
+        others = [path for path in paths if path not in listed]
+        room = budget - counter.count("\n".join(lines))
+        text = "\n".join([*lines, *_others(others, counter, room)])
         tokens = counter.count(text)
         if tokens <= budget or not chosen:
             break
         # The estimate of a name is a token or two off; what is least likely goes.
         del chosen[-5:]
-    listed = sum(not item.is_parameters for item in chosen)
-    names = sum(len(file.names) for file in files)
-    return RepositoryMap(text, tokens, len(named), listed, names - listed)
+    names = sum(not is_parameters for _, _, is_parameters in chosen)
+    left_out = sum(len(file.names) for file in files) - names
+    return RepositoryMap(text, tokens, len(named), names, left_out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A name of the file at rank `file`, or the parameters of the function of this name."""
-
-    file: int
-    name: str
-    is_parameters: bool = False
+_Item = tuple[str, str, bool]
+"""A path and a name of the file, or (True) the parameters of the function of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,6 @@ class _File:
     `parameters` has those of functions and of classes with a constructor.
     """
 
-    rank: int
     path: str
     names: Mapping[str, float]
     order: Mapping[str, int]
@@ -109,27 +102,25 @@ class _File:
 
     def line(self, chosen: frozenset[_Item]) -> str:
         """Return the line of the map that lists the chosen names."""
-        listed = [name for name in self.names if _Item(self.rank, name) in chosen]
+        listed = [name for name in self.names if (self.path, name, False) in chosen]
         listed.sort(key=lambda name: (self.order[name], name))
+        shown = {
+            name: self.parameters[name] if (self.path, name, True) in chosen else ""
+            for name in listed
+        }
         members: dict[str, list[str]] = {}
         for name in listed:
             owner, _, member = name.rpartition(".")
+            inner = members.setdefault(owner or name, [])
             if owner:
-                members.setdefault(owner, []).append(f"{member}{self._told(name, chosen)}")
-            else:
-                members.setdefault(name, [])
-        parts = []
-        for name, inner in members.items():
-            inside = f"[{', '.join(inner)}]" if inner else ""
-            parts.append(f"{name}{self._told(name, chosen)}{inside}")
-        rest = len(self.names) - len(listed)
-        if rest:
-            parts.append(f"+{rest} name{'s' * (rest > 1)}")
+                inner.append(member + shown[name])
+        parts = [
+            name + shown.get(name, "") + (f"[{', '.join(inner)}]" if inner else "")
+            for name, inner in members.items()
+        ]
+        if rest := len(self.names) - len(listed):
+            parts.append(f"+{rest} {'names' if rest > 1 else 'name'}")
         return f"{self.path}: {', '.join(parts)}" if parts else self.path
-
-    def _told(self, name: str, chosen: frozenset[_Item]) -> str:
-        item = _Item(self.rank, name, is_parameters=True)
-        return self.parameters[name] if item in chosen else ""
 
 
 def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
@@ -137,21 +128,18 @@ def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
 
     A file whose name the problem holds stays.
     """
-    found = [
+    paths = [
         file.path
         for file in ranking.files
         if file.path in snapshot.files and not is_secret_path(file.path)
     ]
+    languages = {path: snapshot.files[path].language for path in paths}
     weights: defaultdict[str, float] = defaultdict(float)
-    for rank, path in enumerate(found[:_LIKELY_FILES]):
-        weights[snapshot.files[path].language] += 1 / (rank + _FILE_OFFSET)
-    if not weights:
-        return []
-    main = max(weights, key=lambda language: (weights[language], language))
+    for rank, path in enumerate(paths[:_LIKELY_FILES]):
+        weights[languages[path]] += 1 / (rank + _FILE_OFFSET)
+    main = max(weights, key=lambda language: (weights[language], language), default="")
     return [
-        path
-        for path in found
-        if snapshot.files[path].language == main or path.rpartition("/")[2] in problem.text
+        path for path in paths if languages[path] == main or path.rpartition("/")[2] in problem.text
     ]
 
 
@@ -169,7 +157,7 @@ def _files(
         ranks.setdefault((scored.chunk.path, name), rank)
     views = FileViews(snapshot)
     words = _words(problem.text)
-    found = []
+    files = []
     for number, path in enumerate(paths):
         order: dict[str, int] = {}
         parameters: dict[str, str] = {}
@@ -183,14 +171,13 @@ def _files(
         best = {n: ranks.get((path, n), _UNRANKED) for n in order if len(n) <= _NAME_LENGTH}
         shared = {n: len(_words(n.rpartition(".")[2]) & words) for n in best}
         names = sorted(best, key=lambda n: (best[n], -shared[n], order[n], n))
-        worth = {n: _worth(number, at, best[n]) for at, n in enumerate(names)}
-        found.append(_File(number, path, worth, order, parameters))
-    return found
-
-
-def _worth(file: int, place: int, chunk: int) -> float:
-    """Return the worth of a name: by the ranks of its file and chunk, and its place in the file."""
-    return 1.0 / ((file + _FILE_OFFSET) * (place + 1)) + 1.0 / (chunk + _CHUNK_OFFSET)
+        # The worth of a name: by the ranks of its file and chunk, and its place in the file.
+        worth = {
+            n: 1.0 / ((number + _FILE_OFFSET) * (place + 1)) + 1.0 / (best[n] + _CHUNK_OFFSET)
+            for place, n in enumerate(names)
+        }
+        files.append(_File(path, worth, order, parameters))
+    return files
 
 
 def _words(text: str) -> frozenset[str]:
@@ -213,10 +200,7 @@ def _split(text: str) -> Iterator[str]:
     """Yield what stands between the commas up to the closing bracket."""
     depth, start = 0, 0
     for at, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
+        depth += (character in "([{") - (character in ")]}")
         if depth < 0 or (depth == 0 and character == ","):
             yield text[start:at]
             start = at + 1
@@ -227,21 +211,22 @@ def _split(text: str) -> Iterator[str]:
 def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> list[_Item]:
     """Return the names and parameters that fit, the worthiest first."""
     waiting: list[tuple[float, int, str, bool, int]] = []
-    for file in files:
+    for rank, file in enumerate(files):
         for name, worth in file.names.items():
             tokens = counter.count(f", {name.rpartition('.')[2]}")
-            waiting.append((-worth, file.rank, name, False, tokens))
-            if told := file.parameters.get(name):
-                tokens = counter.count(told)
-                waiting.append((-worth * _PARAMETERS_WORTH, file.rank, name, True, tokens))
-    headers = {file.rank: counter.count(file.path) + _LINE_TOKENS for file in files}
+            waiting.append((-worth, rank, name, False, tokens))
+            if text := file.parameters.get(name):
+                tokens = counter.count(text)
+                waiting.append((-worth * _PARAMETERS_WORTH, rank, name, True, tokens))
+    headers = {file.path: counter.count(file.path) + _LINE_TOKENS for file in files}
     chosen: dict[_Item, None] = {}
     for _, rank, name, is_parameters, tokens in sorted(waiting):
-        cost = tokens + headers.get(rank, 0)
-        if cost <= budget and not (is_parameters and _Item(rank, name) not in chosen):
+        path = files[rank].path
+        cost = tokens + headers.get(path, 0)
+        if cost <= budget and not (is_parameters and (path, name, False) not in chosen):
             budget -= cost
-            headers.pop(rank, None)
-            chosen[_Item(rank, name, is_parameters)] = None
+            headers.pop(path, None)
+            chosen[path, name, is_parameters] = None
     return list(chosen)
 
 
@@ -252,13 +237,13 @@ def _others(paths: Sequence[str], counter: TokenCounter, budget: int) -> list[st
     listed = 0
     for path in paths[:_OTHER_FILES]:
         folder, _, name = path.rpartition("/")
-        budget -= counter.count(f", {name}") + (
-            0 if folder in folders else counter.count(f"{folder}/:\n")
-        )
+        budget -= counter.count(f", {name}")
+        if folder not in folders:
+            budget -= counter.count(f"{folder}/:\n")
         if budget < 0:
             break
         folders.setdefault(folder, []).append(name)
         listed += 1
     lines = [f"{folder or '.'}/: {', '.join(names)}" for folder, names in folders.items()]
     rest = len(paths) - listed
-    return [*lines, f"+{rest} file{'s' * (rest > 1)}"] if rest else lines
+    return [*lines, f"+{rest} {'files' if rest > 1 else 'file'}"] if rest else lines

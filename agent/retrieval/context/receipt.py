@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.types import ContextBundle, ContextPiece, DroppedChunk, Ranking, Reason
+from agent.types import ContextBundle, ContextPiece, DroppedChunk, Ranking
 
 _REASONS_SHOWN = 4  # of one piece, in the table; --json has all
 _DROPPED_SHOWN = 15  # rows of the table; --json has all
@@ -34,13 +34,13 @@ class Receipt:
 
 def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
     """Make the receipt of a bundle that was packed from this ranking, in the bundle's order."""
-    forms = Counter[str]()
-    for piece in bundle.pieces:
-        forms[piece.form] += piece.tokens
+    forms: dict[str, int] = {}
+    for piece in sorted(bundle.pieces, key=lambda piece: piece.form):
+        forms[piece.form] = forms.get(piece.form, 0) + piece.tokens
     return Receipt(
         tokens=bundle.tokens,
         budget=bundle.budget,
-        tokens_by_form=dict(sorted(forms.items())),
+        tokens_by_form=forms,
         total_chunks=ranking.total_chunks,
         ranked_chunks=len(ranking.chunks),
         pieces=bundle.pieces,
@@ -63,8 +63,15 @@ def render_receipt(receipt: Receipt) -> str:
     if receipt.pieces:
         header = ("rank", "piece", "form", "tokens", "score", "why")
         lines += [*_table(header, map(_piece_row, receipt.pieces)), ""]
-    if receipt.dropped:
-        lines += _dropped_section(receipt.dropped)
+    if dropped := receipt.dropped:
+        counts = Counter(piece.cut_by for piece in dropped)
+        summary = ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
+        rows = (
+            (str(d.rank or ""), _place(d), f"{d.tokens:,}", f"{d.score:.3f}", d.cut_by)
+            for d in dropped[:_DROPPED_SHOWN]
+        )
+        lines += [f"Left out: {len(dropped)} ({summary})", ""]
+        lines += [*_table(("rank", "chunk", "tokens", "score", "cut by"), rows), ""]
     lines += [f"- {_cell(note)}" for note in receipt.notes]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -75,14 +82,14 @@ def _total(receipt: Receipt) -> str:
     whole = receipt.budget + receipt.reserve
     if receipt.reserve:
         share += f"; of {whole:,}, {receipt.reserve / whole:.0%} kept in reserve"
-    # The preamble and blank lines between files belong to no piece.
-    rest = receipt.tokens - sum(receipt.tokens_by_form.values())
-    owners = {**receipt.tokens_by_form, **({"preamble and blank lines": rest} if rest else {})}
     line = f"{receipt.tokens:,} of {receipt.budget:,} tokens ({share})"
     if receipt.likely_complete is not None:
         line += f", likely complete: {receipt.likely_complete:.1f}"
-    forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners.items())
-    return f"{line}: {forms}" if forms else line
+    owners = [f"{form} {tokens:,}" for form, tokens in receipt.tokens_by_form.items()]
+    # The preamble and blank lines between files belong to no piece.
+    if rest := receipt.tokens - sum(receipt.tokens_by_form.values()):
+        owners.append(f"preamble and blank lines {rest:,}")
+    return f"{line}: {', '.join(owners)}" if owners else line
 
 
 def _piece_row(piece: ContextPiece) -> tuple[str, ...]:
@@ -90,31 +97,13 @@ def _piece_row(piece: ContextPiece) -> tuple[str, ...]:
     if piece.form == "signatures":
         why = "class headers, imports and signatures around the chosen chunks"
         return "", place, piece.form, tokens, "", why
-    why = _why(piece.reasons)
-    return str(piece.rank or ""), place, piece.form, tokens, f"{piece.score:.3f}", why
-
-
-def _why(reasons: Sequence[Reason]) -> str:
-    telling = (reason for reason in reasons if reason.value)
+    telling = (reason for reason in piece.reasons if reason.value)
     strongest = sorted(telling, key=lambda r: (-abs(r.value), r.feature, r.note))[:_REASONS_SHOWN]
-    return ", ".join(
+    why = ", ".join(
         f"{reason.feature} {reason.value:.2f}" + (f" ({reason.note})" if reason.note else "")
         for reason in strongest
     )
-
-
-def _dropped_section(dropped: Sequence[DroppedChunk]) -> list[str]:
-    counts = Counter(piece.cut_by for piece in dropped)
-    summary = ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
-    rows = (
-        (str(d.rank or ""), _place(d), f"{d.tokens:,}", f"{d.score:.3f}", d.cut_by)
-        for d in dropped[:_DROPPED_SHOWN]
-    )
-    lines = [f"Left out: {len(dropped)} ({summary})", ""]
-    lines += _table(("rank", "chunk", "tokens", "score", "cut by"), rows)
-    if len(dropped) > _DROPPED_SHOWN:
-        lines.append(f"and {len(dropped) - _DROPPED_SHOWN} more")
-    return [*lines, ""]
+    return str(piece.rank or ""), place, piece.form, tokens, f"{piece.score:.3f}", why
 
 
 def _place(piece: ContextPiece | DroppedChunk) -> str:
@@ -122,20 +111,17 @@ def _place(piece: ContextPiece | DroppedChunk) -> str:
     return f"{piece.path}:L{piece.start}-{piece.end}{name}"
 
 
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return a Markdown table with padded columns; numbers are aligned to the right."""
-    cells = [header, *(tuple(_cell(value) for value in row) for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    right = [name in ("rank", "tokens", "score") for name in header]
-    columns = list(zip(widths, right, strict=True))
-    lines = []
-    for row in cells:
-        padded = (
-            value.rjust(width) if to_right else value.ljust(width)
-            for value, (width, to_right) in zip(row, columns, strict=True)
-        )
-        lines.append(f"| {' | '.join(padded)} |")
-    rule = ("-" * (width + 1) + (":" if to_right else "-") for width, to_right in columns)
+    cells = [header, *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    signs = [">" if name in ("rank", "tokens", "score") else "<" for name in header]
+    columns = list(zip(signs, widths, strict=True))
+    lines = [
+        f"| {' | '.join(f'{v:{s}{w}}' for v, (s, w) in zip(row, columns, strict=True))} |"
+        for row in cells
+    ]
+    rule = ("-" * (width + 1) + (":" if sign == ">" else "-") for sign, width in columns)
     return [lines[0], f"|{'|'.join(rule)}|", *lines[1:]]
 
 

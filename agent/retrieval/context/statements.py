@@ -39,25 +39,25 @@ def assignments(view: FileView, name: str) -> list[tuple[int, int]]:
 
 def bindings_of_module(lines: Sequence[str]) -> Mapping[str, Run]:
     """Return the last statement at the left margin that binds each name, found without a parser."""
-    found: dict[str, Run] = {}
-    after = 0
-    for index, line in enumerate(lines):
-        if index >= after and (match := _BINDS.match(line)):
-            after = end_of_statement(lines, index)
-            found[match[1]] = (index + 1, after)
-    return found
+    return dict(_bound(enumerate(lines, 1), lines, _BINDS))
 
 
 def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[str, Run]:
-    """Return the statement that binds or declares each name, of the lines `numbers` of a class."""
-    found: dict[str, Run] = {}
+    """Return the first statement that binds or declares each name, of the lines of a class."""
+    own = [(number, lines[number - 1].lstrip()) for number in sorted(numbers)]
+    return dict(reversed(list(_bound(own, lines, _BINDS, _FIELD))))
+
+
+def _bound(
+    numbered: Iterable[tuple[int, str]], lines: Sequence[str], *patterns: re.Pattern[str]
+) -> Iterator[tuple[str, Run]]:
+    """Yield the names that the numbered lines bind, with the lines of the statement."""
     after = 0
-    for number in sorted(numbers):
-        line = lines[number - 1].lstrip()
-        if number > after and (match := _BINDS.match(line) or _FIELD.match(line)):
+    for number, line in numbered:
+        matches = (pattern.match(line) for pattern in patterns)
+        if number > after and (match := next(filter(None, matches), None)):
             after = end_of_statement(lines, number - 1)
-            found.setdefault(match[1], (number, after))
-    return found
+            yield match[1], (number, after)
 
 
 def bound_names(view: FileView) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ each, and a name that more than `MAX_DEFINERS` pieces define is ignored.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -129,32 +130,27 @@ class _PieceLinks:
 
     def add_callers(self, seeds: Mapping[int, float]) -> None:
         """Add the pieces that use the name of a seed. The more there are, the less each counts."""
-        leaves = self.corpus.names.leaves
         numbers = sorted(seeds)
-        names = leaves[numbers]
-        counts = [len(found) for found in self.definers(names)]
-        by_name = self._users(names)
-        for seed, name, count in zip(numbers, names.tolist(), counts, strict=True):
-            users = by_name.get(name, [])
-            if not (count and users):
-                continue
-            value = seeds[seed] / count / len(users) ** 0.5
-            for piece in users:
+        names = self.corpus.names.leaves[numbers]
+        users = self._users(names)
+        for seed, name, definers in zip(numbers, names.tolist(), self.definers(names), strict=True):
+            for piece in users[name] if definers else ():
+                value = seeds[seed] / len(definers) / len(users[name]) ** 0.5
                 self._add(piece, seed, Reason("called-by", value))
 
-    def _users(self, names: NDArray[np.uint64]) -> dict[int, list[int]]:
+    def _users(self, names: NDArray[np.uint64]) -> defaultdict[int, list[int]]:
         """Return the pieces that use each of the names."""
         uses = self.corpus.names.uses
         mask = np.uint64((1 << _FILTER_BITS) - 1)
-        wanted = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
-        wanted[(names & mask).astype(np.int64)] = True
-        places = np.flatnonzero(wanted[(uses.values & mask).astype(np.int64)])
+        may_match = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
+        may_match[(names & mask).astype(np.int64)] = True
+        places = np.flatnonzero(may_match[(uses.values & mask).astype(np.int64)])
         places = places[np.isin(uses.values[places], names)]
-        users = np.searchsorted(uses.offsets, places, side="right") - 1
-        found: dict[int, list[int]] = {}
-        for name, piece in zip(uses.values[places].tolist(), users.tolist(), strict=True):
-            found.setdefault(name, []).append(piece)
-        return found
+        pieces = np.searchsorted(uses.offsets, places, side="right") - 1
+        users: defaultdict[int, list[int]] = defaultdict(list)
+        for name, piece in zip(uses.values[places].tolist(), pieces.tolist(), strict=True):
+            users[name].append(piece)
+        return users
 
     def _add(self, piece: int, seed: int, reason: Reason) -> None:
         if piece != seed:
@@ -182,14 +178,14 @@ def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence)
     for seed in sorted(seeds):
         score = seeds[seed]
         for line in corpus.imports[seed].splitlines():
-            found = modules.find(line, seed)
-            for file in found if len(found) <= MAX_DEFINERS else ():
+            files = modules.find(line, seed)
+            for file in files if len(files) <= MAX_DEFINERS else ():
                 if file != seed:
-                    evidence.add_file(file, Reason("imports", score / len(found)))
+                    evidence.add_file(file, Reason("imports", score / len(files)))
         for file, line in importers.of(modules.leaf(seed)):
-            found = modules.find(line, file)
-            if seed in found and len(found) <= MAX_DEFINERS and file != seed:
-                evidence.add_file(file, Reason("imported-by", score / len(found)))
+            files = modules.find(line, file)
+            if seed in files and len(files) <= MAX_DEFINERS and file != seed:
+                evidence.add_file(file, Reason("imported-by", score / len(files)))
 
 
 class _Importers:

@@ -10,8 +10,9 @@ read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from agent.retrieval.history import MAX_HUNK_FILES
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.lexical import K1, inverse_frequency, length_norm
+from agent.retrieval.ranking.signals import normalised
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -55,16 +57,21 @@ class HistoryScores:
 
 def score_history(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> HistoryScores:
     """Score each file and piece of the corpus by the history, given the problem's terms."""
-    similar = similarities(table, query)
-    shares = _shares(table, similar)
-    path_file = _files_of_paths(table, corpus)
-    files, file_commit = _spread_shares(
-        path_file[table.touch_path], table.touch_commit, shares, len(corpus.files)
-    )
+    shares = _shares(table, similarities(table, query))
+    numbers = _file_numbers(corpus)
+    path_file = np.array([numbers.get(path, -1) for path in table.paths], dtype=np.int64)
+    file, weight = path_file[table.touch_path], shares[table.touch_commit]
+    files, file_commit = _summed(file, table.touch_commit, weight, len(corpus.files))
     owner, commit, part = _piece_touches(table, corpus, path_file, shares)
-    pieces, piece_commit = _spread_shares(owner, commit, shares, len(corpus.pieces), part)
-    churn = _churn(table, path_file, len(corpus.files))
+    pieces, piece_commit = _summed(owner, commit, shares[commit] * part, len(corpus.pieces))
+    inside = file >= 0
+    recency = 0.5 ** (table.touch_commit[inside] / HALF_LIFE)
+    churn = normalised(np.log1p(np.bincount(file[inside], recency, len(corpus.files))))
     return HistoryScores(files, pieces, file_commit, piece_commit, churn)
+
+
+def _file_numbers(corpus: Corpus) -> dict[str, int]:
+    return {file.path: number for number, file in enumerate(corpus.files)}
 
 
 def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64]:
@@ -75,24 +82,19 @@ def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64
     counted = (table.sizes >= 1) & (table.sizes <= MAX_FILES)
     if not counted.any() or not query.hashes.size or not table.vocabulary.size:
         return np.zeros(table.sizes.size)
-    term = _query_terms(table.vocabulary, query)[table.word]
-    kept = (term >= 0) & counted[table.word_commit]
-    owner, term, count = table.word_commit[kept], term[kept], table.word_count[kept]
-    number = int(counted.sum())
+    numbers = np.full(table.vocabulary.size, -1, dtype=np.int64)  # of each word in the query
+    at = np.minimum(np.searchsorted(table.vocabulary, query.hashes), table.vocabulary.size - 1)
+    hits = np.flatnonzero(table.vocabulary[at] == query.hashes)
+    numbers[at[hits]] = hits
+    term = numbers[table.word]
+    matching = (term >= 0) & counted[table.word_commit]
+    owner, term = table.word_commit[matching], term[matching]
+    count = table.word_count[matching]
     documents = np.bincount(term, minlength=query.hashes.size)
-    rarity = inverse_frequency(number, documents)
+    rarity = inverse_frequency(int(counted.sum()), documents)
     norm = length_norm(table.lengths, float(table.lengths[counted].mean()))
     gains = query.weights[term] * rarity[term] * count * (K1 + 1) / (count + norm[owner])
     return np.bincount(owner, gains, table.sizes.size).astype(np.float64)
-
-
-def _query_terms(vocabulary: NDArray[np.uint64], query: LexicalQuery) -> NDArray[np.int64]:
-    """Return each word's number in the query, -1 for none."""
-    found = np.full(vocabulary.size, -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(vocabulary, query.hashes), vocabulary.size - 1)
-    hits = np.flatnonzero(vocabulary[at] == query.hashes)
-    found[at[hits]] = hits
-    return found
 
 
 def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,33 +107,21 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
     return shares
 
 
-def _spread_shares(
-    owner: NDArray[np.int64],
-    commit: NDArray[np.int64],
-    shares: NDArray[np.float64],
-    count: int,
-    part: NDArray[np.float64] | None = None,
+def _summed(
+    owner: NDArray[np.int64], commit: NDArray[np.int64], gains: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum the commits' shares by owner (-1: no owner) and scale them to a maximum of 1.
+    """Sum the gains by owner (-1: no owner) and scale them to a maximum of 1.
 
     Also returns the commit that contributed most to each owner.
     """
-    gains = shares[commit] if part is None else shares[commit] * part
-    kept = (owner >= 0) & (gains > 0)
-    owner, commit, gains = owner[kept], commit[kept], gains[kept]
+    counted = (owner >= 0) & (gains > 0)
+    owner, commit, gains = owner[counted], commit[counted], gains[counted]
     sums = np.bincount(owner, gains, count).astype(np.float64)
     best = np.full(count, -1, dtype=np.int64)
     # Rising order of gain, and the newer of two equal commits last: the last one written stays.
     order = np.lexsort((-commit, gains))
     best[owner[order]] = commit[order]
-    top = float(sums.max(initial=0.0))
-    return (sums / top if top > 0 else sums), best
-
-
-def _files_of_paths(table: HistoryTable, corpus: Corpus) -> NDArray[np.int64]:
-    """Return the file number of each path of the table, -1 where the corpus lacks it."""
-    numbers = {file.path: number for number, file in enumerate(corpus.files)}
-    return np.array([numbers.get(path, -1) for path in table.paths], dtype=np.int64)
+    return normalised(sums), best
 
 
 def _piece_touches(
@@ -144,60 +134,34 @@ def _piece_touches(
 
     If several pieces of the file have the name, the share is divided equally among them.
     """
+
+    @cache
+    def _named(file: int) -> dict[str, list[int]]:
+        """Return the pieces of a file by the last part of their symbol."""
+        by_name: defaultdict[str, list[int]] = defaultdict(list)
+        for number, piece in corpus.pieces_of(file) if file >= 0 else ():
+            if piece.symbol:
+                by_name[piece.symbol.rpartition(".")[2]].append(number)
+        return by_name
+
     rows: list[tuple[int, int, float]] = []
-    names = _LocalNames(corpus)
     for row in np.flatnonzero(shares[table.function_commit] > 0):
-        file = int(path_file[table.function_path[row]])
-        pieces = names.find(file, table.names[int(table.function_name[row])])
+        name = table.names[int(table.function_name[row])]
+        pieces = _named(int(path_file[table.function_path[row]])).get(name, ())
         commit = int(table.function_commit[row])
         rows.extend((piece, commit, 1.0 / len(pieces)) for piece in pieces)
-    owner, commits, part = zip(*rows, strict=True) if rows else ((), (), ())
     return (
-        np.array(owner, dtype=np.int64),
-        np.array(commits, dtype=np.int64),
-        np.array(part, dtype=np.float64),
+        np.array([piece for piece, _, _ in rows], dtype=np.int64),
+        np.array([commit for _, commit, _ in rows], dtype=np.int64),
+        np.array([part for _, _, part in rows], dtype=np.float64),
     )
 
 
-class _LocalNames:
-    """Pieces by file and name. Each file is read once."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-        self._files: dict[int, defaultdict[str, list[int]]] = {}
-
-    def find(self, file: int, name: str) -> Sequence[int]:
-        """Return the pieces of a file whose symbol is, or ends with, this name."""
-        if file < 0:
-            return ()
-        if file not in self._files:
-            by_name: defaultdict[str, list[int]] = defaultdict(list)
-            for number, piece in self._corpus.pieces_of(file):
-                if piece.symbol:
-                    by_name[piece.symbol.rpartition(".")[2]].append(number)
-            self._files[file] = by_name
-        return self._files[file].get(name, ())
-
-
-def _churn(table: HistoryTable, path_file: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return log(1 + number of changes), scaled to a maximum of 1.
-
-    The weight of a change halves after each HALF_LIFE commits.
-    """
-    owner = path_file[table.touch_path]
-    kept = owner >= 0
-    weights = 0.5 ** (table.touch_commit[kept] / HALF_LIFE)
-    churn = np.log1p(np.bincount(owner[kept], weights, count))
-    top = float(churn.max(initial=0.0))
-    return churn / top if top > 0 else churn
-
-
-def cochange(table: HistoryTable, paths: Iterable[str]) -> Mapping[str, float]:
+def cochange(table: HistoryTable, paths: Iterable[str]) -> dict[str, float]:
     """Return the files that changed together with the given ones in commits of up to MAX_FILES
-    files.
+    files, without the given ones, by falling value, then path.
 
-    The value is Jaccard's index, |both| / (|either| + prior), the highest over the given paths. The
-    given paths are left out. The order is by falling score, then path.
+    The value is Jaccard's index, |both| / (|either| + prior), the highest over the given paths.
     """
     numbers = {path: number for number, path in enumerate(table.paths)}
     small = table.sizes[table.touch_commit] <= MAX_FILES
@@ -212,16 +176,15 @@ def cochange(table: HistoryTable, paths: Iterable[str]) -> Mapping[str, float]:
         either = changes + changes[seed] - both
         np.maximum(best, both / (either + _COCHANGE_PRIOR), out=best)
     best[seeds] = 0.0
-    found = [(float(best[n]), table.paths[n]) for n in np.flatnonzero(best)]
-    return {path: score for score, path in sorted(found, key=lambda pair: (-pair[0], pair[1]))}
+    values = {table.paths[n]: float(best[n]) for n in np.flatnonzero(best)}
+    return dict(sorted(values.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int]) -> Evidence:
     """Return feature "cochange": files that changed together with the seeds (file numbers)."""
     evidence = Evidence()
-    paths = [corpus.files[seed].path for seed in seeds]
-    numbers = {file.path: number for number, file in enumerate(corpus.files)}
-    for path, value in cochange(table, paths).items():
+    numbers = _file_numbers(corpus)
+    for path, value in cochange(table, [corpus.files[seed].path for seed in seeds]).items():
         if path in numbers:
             reason = Reason("cochange", value, "used to change together with the best")
             evidence.add_file(numbers[path], reason)
@@ -233,18 +196,19 @@ def history_evidence(table: HistoryTable, scores: HistoryScores) -> Evidence:
 
     Each note names the commit that contributed most.
     """
+
+    def _note(commit: int) -> str:
+        name = f"{table.commits[commit][:10]}: {table.subjects[commit]}"
+        return f"changed by a similar commit, {name}"
+
     evidence = Evidence()
-    for file in np.flatnonzero(scores.churn):
-        evidence.add_file(int(file), Reason("churn", float(scores.churn[file]), "changes often"))
-    for file in np.flatnonzero(scores.files):
-        note = f"changed by a similar commit, {_named(table, int(scores.file_commit[file]))}"
-        evidence.add_file(int(file), Reason("history", float(scores.files[file]), note))
-    for piece in np.flatnonzero(scores.pieces):
-        note = f"changed by a similar commit, {_named(table, int(scores.piece_commit[piece]))}"
+    for file in np.flatnonzero(scores.churn).tolist():
+        evidence.add_file(file, Reason("churn", float(scores.churn[file]), "changes often"))
+    for file in np.flatnonzero(scores.files).tolist():
+        note = _note(int(scores.file_commit[file]))
+        evidence.add_file(file, Reason("history", float(scores.files[file]), note))
+    for piece in np.flatnonzero(scores.pieces).tolist():
+        note = _note(int(scores.piece_commit[piece]))
         reason = Reason("history-function", float(scores.pieces[piece]), note)
-        evidence.add_piece(int(piece), reason)
+        evidence.add_piece(piece, reason)
     return evidence
-
-
-def _named(table: HistoryTable, commit: int) -> str:
-    return f"{table.commits[commit][:10]}: {table.subjects[commit]}"

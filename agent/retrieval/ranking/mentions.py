@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from agent.repository import is_below, is_vendored_path, narrowed
@@ -107,16 +108,11 @@ def _parts(body: str) -> Iterator[tuple[MentionPlace, str]]:
             yield MentionPlace.CODE, part
             continue
         yield from ((MentionPlace.QUOTED, match.group(1)) for match in _INLINE.finditer(part))
-        rest = _INLINE.sub(" ", part).split("\n")
-        code = [line.startswith(("    ", "\t", ">>>")) for line in rest]
-        yield (
-            MentionPlace.PROSE,
-            "\n".join(x for x, is_code in zip(rest, code, strict=True) if not is_code),
-        )
-        yield (
-            MentionPlace.CODE,
-            "\n".join(x for x, is_code in zip(rest, code, strict=True) if is_code),
-        )
+        lines = _INLINE.sub(" ", part).split("\n")
+        code = [line.startswith(("    ", "\t", ">>>")) for line in lines]
+        prose = [not is_code for is_code in code]
+        yield MentionPlace.PROSE, "\n".join(compress(lines, prose))
+        yield MentionPlace.CODE, "\n".join(compress(lines, code))
 
 
 def text_parts(body: str) -> tuple[str, str]:
@@ -170,11 +166,11 @@ _SEPARATOR = re.compile(r"::|#|->")
 
 def _names(text: str, place: MentionPlace) -> Iterator[str]:
     """Yield names that look like code. In prose, only names that no sentence would contain."""
-    anything = place in (MentionPlace.QUOTED, MentionPlace.CODE)
+    any_name = place in (MentionPlace.QUOTED, MentionPlace.CODE)
     for match in _NAME.finditer(text):
         name = _SEPARATOR.sub(".", match.group())
         called = _CALL.match(text, match.end()) is not None
-        if anything or _looks_like_code(name, called=called):
+        if any_name or _looks_like_code(name, called=called):
             yield name
 
 
@@ -188,97 +184,40 @@ def _looks_like_code(name: str, *, called: bool) -> bool:
 # ------------------------------------------------------------------------------------- stack frames
 
 
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """One format of stack frames. Groups: `path`, `line`, optionally `function`."""
-
-    pattern: re.Pattern[str]
-    innermost_first: bool
-
-
-_TRACES: Sequence[_Trace] = (
+# Formats of stack frames with the innermost frame last. Groups: `path`, `line`, `function`.
+_INNERMOST_LAST = (
     # File "/x/pkg/mod.py", line 12, in parse
-    _Trace(
-        re.compile(
-            r'File "(?P<path>[^"\n]{1,400})", line (?P<line>\d{1,7})'
-            r"(?:, in (?P<function>[\w<>.]+))?"
-        ),
-        innermost_first=False,
-    ),
+    r'File "(?P<path>[^"\n]{1,400})", line (?P<line>\d{1,7})(?:, in (?P<function>[\w<>.]+))?',
     # pkg/mod.py:12: in parse        (pytest);  pkg/mod.py:12: ValueError
-    _Trace(
-        re.compile(
-            r"^(?P<path>[\w./\\-]{1,300}\.py):(?P<line>\d{1,7}): "
-            r"(?:in (?P<function>[\w<>]+)|\w)",
-            re.M,
-        ),
-        innermost_first=False,
-    ),
-    # at parse (/x/lib/mod.js:12:5)     at async Parser.parse (file:///x/mod.ts:1:2)
-    _Trace(
-        re.compile(
-            r"^[ \t]*at (?:async )?(?:new )?(?:(?P<function>[\w$.<>]+)(?: \[as \w+\])? \()?"
-            r"(?:file://)?(?P<path>[^\s():]{1,300}\.[cm]?[jt]sx?):(?P<line>\d{1,7}):\d+\)?",
-            re.M,
-        ),
-        innermost_first=True,
-    ),
-    # at org.pkg.Parser.parse(Parser.java:12)
-    _Trace(
-        re.compile(
-            r"^[ \t]*at (?P<function>[\w$.<>]+)"
-            r"\((?P<path>\w+\.(?:java|kt|scala)):(?P<line>\d{1,7})\)",
-            re.M,
-        ),
-        innermost_first=True,
-    ),
-    # \t/x/pkg/mod.go:12 +0x1d   below   pkg.(*Parser).parse(...)
-    _Trace(
-        re.compile(
-            r"^(?:(?P<function>[\w./*()\-]{1,200})\([^\n]{0,300}\)\n)?"
-            r"[ \t]+(?P<path>[^\s:]{1,300}\.go):(?P<line>\d{1,7})(?: \+0x[0-9a-f]+)?",
-            re.M,
-        ),
-        innermost_first=True,
-    ),
-    # panicked at src/mod.rs:12:5     at ./src/mod.rs:12:5
-    _Trace(
-        re.compile(
-            r"\bat (?:'[^'\n]{0,300}', )?(?P<path>[^\s:']{1,300}\.rs):(?P<line>\d{1,7}):\d+"
-        ),
-        innermost_first=True,
-    ),
-    # from /x/lib/mod.rb:12:in `parse'
-    _Trace(
-        re.compile(
-            r"(?<!\S)(?P<path>[^\s:]{1,300}\.rb):(?P<line>\d{1,7})"
-            r":in [`'](?P<function>[^'\n]{1,100})'"
-        ),
-        innermost_first=True,
-    ),
-    # #0 /x/src/Mod.php(12): App\Mod->parse()
-    _Trace(
-        re.compile(
-            r"^#\d+ (?P<path>[^\s(]{1,300}\.php)\((?P<line>\d{1,7})\): (?P<function>[\w\\>:-]+)?",
-            re.M,
-        ),
-        innermost_first=True,
-    ),
+    r"^(?P<path>[\w./\\-]{1,300}\.py):(?P<line>\d{1,7}): (?:in (?P<function>[\w<>]+)|\w)",
 )
+_INNERMOST_FIRST = (
+    # at parse (/x/lib/mod.js:12:5)     at async Parser.parse (file:///x/mod.ts:1:2)
+    r"^[ \t]*at (?:async )?(?:new )?(?:(?P<function>[\w$.<>]+)(?: \[as \w+\])? \()?"
+    r"(?:file://)?(?P<path>[^\s():]{1,300}\.[cm]?[jt]sx?):(?P<line>\d{1,7}):\d+\)?",
+    # at org.pkg.Parser.parse(Parser.java:12)
+    r"^[ \t]*at (?P<function>[\w$.<>]+)\((?P<path>\w+\.(?:java|kt|scala)):(?P<line>\d{1,7})\)",
+    # \t/x/pkg/mod.go:12 +0x1d   below   pkg.(*Parser).parse(...)
+    r"^(?:(?P<function>[\w./*()\-]{1,200})\([^\n]{0,300}\)\n)?"
+    r"[ \t]+(?P<path>[^\s:]{1,300}\.go):(?P<line>\d{1,7})(?: \+0x[0-9a-f]+)?",
+    # panicked at src/mod.rs:12:5     at ./src/mod.rs:12:5
+    r"\bat (?:'[^'\n]{0,300}', )?(?P<path>[^\s:']{1,300}\.rs):(?P<line>\d{1,7}):\d+",
+    # from /x/lib/mod.rb:12:in `parse'
+    r"(?<!\S)(?P<path>[^\s:]{1,300}\.rb):(?P<line>\d{1,7}):in [`'](?P<function>[^'\n]{1,100})'",
+    # #0 /x/src/Mod.php(12): App\Mod->parse()
+    r"^#\d+ (?P<path>[^\s(]{1,300}\.php)\((?P<line>\d{1,7})\): (?P<function>[\w\\>:-]+)?",
+)
+_TRACES = tuple(re.compile(one, re.MULTILINE) for one in (*_INNERMOST_LAST, *_INNERMOST_FIRST))
 
 
 def _frames(body: str) -> Iterator[Frame]:
-    for trace in _TRACES:
-        matches = list(trace.pattern.finditer(body))
-        if not trace.innermost_first:
+    for number, pattern in enumerate(_TRACES):
+        matches = list(pattern.finditer(body))
+        if number < len(_INNERMOST_LAST):
             matches.reverse()
         for rank, match in enumerate(matches, start=1):
-            yield Frame(
-                clean_path(match["path"]),
-                int(match["line"]),
-                _leaf(match.groupdict().get("function") or ""),
-                rank,
-            )
+            function = _leaf(match.groupdict().get("function") or "")
+            yield Frame(clean_path(match["path"]), int(match["line"]), function, rank)
 
 
 def _leaf(function: str) -> str:
@@ -342,10 +281,7 @@ def _imported(snapshot: Snapshot, mine: set[str]) -> Iterator[str]:
         text, language = f"\n{snapshot.text(path)}", snapshot.files[path].language
         starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
         for line in imports(text, starts, language):
-            found = [paths[one] for one in modules.find(line, number)]
-            yield from (one for one in found if _may_import(language, snapshot, one))
-
-
-def _may_import(language: str, snapshot: Snapshot, path: str) -> bool:
-    other = snapshot.files[path].language
-    return other == language or {other, language} <= _SCRIPTS
+            for target in (paths[module] for module in modules.find(line, number)):
+                other = snapshot.files[target].language
+                if other == language or {other, language} <= _SCRIPTS:
+                    yield target

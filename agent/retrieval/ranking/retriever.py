@@ -19,7 +19,14 @@ from agent.retrieval.ranking.lexical import (
     without_boilerplate,
 )
 from agent.retrieval.ranking.mentions import Mentions, read_mentions
-from agent.retrieval.ranking.stages import UNRANKED, Ranked, by_cosine, files_in_order, in_order
+from agent.retrieval.ranking.stages import (
+    NO_WORDS,
+    UNRANKED,
+    Ranked,
+    by_cosine,
+    files_in_order,
+    in_order,
+)
 from agent.shared.workers import in_thread
 from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
 from agent.types.events import Notice
@@ -62,22 +69,19 @@ def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
     """
     positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
     terms = positive / _top(positive.tolist())
+    chunks, files = list(first.chunks), list(first.files)
     if first.learned:
         terms *= LEARNED_COSINE_WEIGHT
-    # The ranker's margins have no maximum, so only plain sums are scaled.
-    scale = 1.0 if first.learned else 1.0 / _top([scored.score for scored in first.chunks])
-    chunks = [_rescaled(scored, scale) for scored in first.chunks]
+    else:  # the ranker's margins have no maximum, so only plain sums are scaled
+        chunks = _scaled(chunks)
+        files = _scaled(files)
     best: dict[str, float] = {}
     for number, (term, value) in enumerate(zip(terms.tolist(), values.tolist(), strict=True)):
         note = "could not be embedded" if np.isnan(value) else f"cosine {value:.3f}"
         chunks[number] = _with_reason(chunks[number], Reason("cosine", term, note))
         path = chunks[number].chunk.path
         best[path] = max(term, best.get(path, 0.0))
-    scale = 1.0 if first.learned else 1.0 / _top([file.score for file in first.files])
-    files = (
-        _with_reason(_rescaled(file, scale), Reason("cosine", best.get(file.path, 0.0)))
-        for file in first.files
-    )
+    files = [_with_reason(file, Reason("cosine", best.get(file.path, 0.0))) for file in files]
     return replace(first, chunks=in_order(chunks), files=files_in_order(files))
 
 
@@ -90,26 +94,33 @@ def _with_bonus(ranked: Ranked, problem: Problem, bonus: float, *, files: bool) 
         return ranked
     names = FileNames(problem)
 
-    def raised(scored: _Scored, path: str) -> _Scored:
+    def _raised(scored: _Scored, path: str) -> _Scored:
         name = names.found(path)
         if not name or scored.score == UNRANKED:
             return scored
         return _with_reason(scored, Reason("filename", bonus, f"{name} is in the problem"))
 
-    chunks = in_order(raised(scored, scored.chunk.path) for scored in ranked.chunks)
-    if not files:
-        return replace(ranked, chunks=chunks)
-    return replace(
-        ranked, chunks=chunks, files=files_in_order(raised(f, f.path) for f in ranked.files)
-    )
+    chunks = in_order(_raised(scored, scored.chunk.path) for scored in ranked.chunks)
+    if files:
+        named = files_in_order(_raised(file, file.path) for file in ranked.files)
+        return replace(ranked, chunks=chunks, files=named)
+    return replace(ranked, chunks=chunks)
 
 
 _Scored = TypeVar("_Scored", ScoredChunk, ScoredFile)
 
 
-def _rescaled(scored: _Scored, scale: float) -> _Scored:
-    reasons = tuple(replace(reason, value=reason.value * scale) for reason in scored.reasons)
-    return replace(scored, score=scored.score * scale, reasons=reasons)
+def _scaled(scored: Sequence[_Scored]) -> list[_Scored]:
+    """Return these with their scores and reasons divided by the highest score."""
+    scale = 1.0 / _top([one.score for one in scored])
+    return [
+        replace(
+            one,
+            score=one.score * scale,
+            reasons=tuple(replace(reason, value=reason.value * scale) for reason in one.reasons),
+        )
+        for one in scored
+    ]
 
 
 def _with_reason(scored: _Scored, reason: Reason) -> _Scored:
@@ -120,9 +131,6 @@ def _with_reason(scored: _Scored, reason: Reason) -> _Scored:
 
 def _top(scores: Sequence[float]) -> float:
     return max((score for score in scores if score > 0.0), default=1.0)
-
-
-_NO_WORDS = "no word of the problem occurs in the code"
 
 
 class HybridRetriever:
@@ -151,7 +159,7 @@ class HybridRetriever:
         self._sources = sources
         self._workers = workers
         self._models = models
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
         """Rank the snapshot's chunks. If the embedder fails, the first stage decides."""
@@ -161,9 +169,14 @@ class HybridRetriever:
         first = await in_thread(partial(self._rank_words, problem, mentions, snapshot))
         first = _without_hidden(first, problem.text)
         if self._embedder is None or not first.chunks:
-            named = self._named_first(problem, first)
-            return _ranking(named, (*first.notes, *_unmatched(first)))
-        return await self._second_stage(problem, mentions, first, self._embedder)
+            return self._ranking(problem, first)
+        head = [document_text(one.chunk) for one in first.chunks[: self._options.prefilter]]
+        try:
+            query, documents = await embed_both(self._embedder, query_text(problem, mentions), head)
+        except ProviderError as error:
+            note = f"no embeddings, ranked by words alone: {error}"
+            return self._ranking(problem, first, note, note)
+        return await asyncio.to_thread(self._fuse, problem, first, query, documents)
 
     def _rank_words(
         self, problem: Problem, mentions: Mentions, snapshot: Snapshot, cancel: threading.Event
@@ -180,25 +193,14 @@ class HybridRetriever:
             return overlap_stage(problem, snapshot, options.max_results, cancel)
         models = load_shipped(options, self._models)
         for note in models.notes:
-            self._say(note)
+            self._warn(note)
         index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
         ranked = lexical_stage(
             problem, mentions, snapshot, index, sources, history, models.ranker, options, cancel
         )
-        return replace(ranked, notes=models.notes)
-
-    async def _second_stage(
-        self, problem: Problem, mentions: Mentions, first: Ranked, embedder: Embedder
-    ) -> Ranking:
-        head = first.chunks[: self._options.prefilter]
-        texts = [document_text(scored.chunk) for scored in head]
-        try:
-            query, documents = await embed_both(embedder, query_text(problem, mentions), texts)
-        except ProviderError as error:
-            return self._degraded(problem, first, f"no embeddings, ranked by words alone: {error}")
-        return await asyncio.to_thread(self._fuse, problem, first, query, documents)
+        return replace(ranked, notes=(*models.notes, *ranked.notes))
 
     def _fuse(
         self,
@@ -207,39 +209,38 @@ class HybridRetriever:
         query: NDArray[np.float32],
         documents: NDArray[np.float32],
     ) -> Ranking:
-        if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
-            fault = "embeddings of different sizes, ranked by words alone"
-            return self._degraded(problem, first, fault)
-        if not query.any():
-            fault = "the problem was not embedded, ranked by words alone"
-            return self._degraded(problem, first, fault)
+        if query.shape != (1, documents.shape[1]) or not query.any():
+            note = "no usable embeddings, ranked by words alone"
+            return self._ranking(problem, first, note, note)
         values = cosines(query[0], documents)
-        failed = int(np.isnan(values).sum())
-        original = self._options.original
-        fused = by_cosine(first, values) if original else fuse(first, values)
-        bonus = self._options.bonus(learned=first.learned, embedded=True)
-        fused = _with_bonus(fused, problem, bonus, files=not original)
-        notes = (*first.notes, *_unmatched(first, "embeddings, "))
-        if not failed:
-            return _ranking(fused, notes)
-        note = f"{failed} of {values.size} chunks could not be embedded"
-        self._say(note)
-        return _ranking(fused, (*notes, note), "some chunks could not be embedded")
+        fused = by_cosine(first, values) if self._options.original else fuse(first, values)
+        if failed := int(np.isnan(values).sum()):
+            note = f"{failed} of {values.size} chunks could not be embedded"
+            degraded = "some chunks could not be embedded"
+            return self._ranking(problem, fused, note, degraded, embedded=True)
+        return self._ranking(problem, fused, embedded=True)
 
-    def _named_first(self, problem: Problem, first: Ranked) -> Ranked:
-        """Return the first stage with the bonus for file names, where no cosine follows."""
-        bonus = self._options.bonus(learned=first.learned, embedded=False)
-        return _with_bonus(first, problem, bonus, files=not self._options.original)
+    def _ranking(
+        self,
+        problem: Problem,
+        ranked: Ranked,
+        note: str = "",
+        degraded: str = "",
+        *,
+        embedded: bool = False,
+    ) -> Ranking:
+        """Add the bonus for file names, and report the note about what is missing."""
+        if note:
+            self._warn(note)
+        bonus = self._options.bonus(learned=ranked.learned, embedded=embedded)
+        ranked = _with_bonus(ranked, problem, bonus, files=not self._options.original)
+        notes = (*ranked.notes, note) if note else ranked.notes
+        return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)
 
-    def _degraded(self, problem: Problem, first: Ranked, note: str) -> Ranking:
-        self._say(note)
-        named = self._named_first(problem, first)
-        return _ranking(named, (*first.notes, note, *_unmatched(first)), note)
-
-    def _say(self, message: str) -> None:
+    def _warn(self, message: str) -> None:
         """Report a message once, because every problem of a batch fails for the same reason."""
-        if message not in self._said:
-            self._said.add(message)
+        if message not in self._reported:
+            self._reported.add(message)
             self._report(Notice(message, "warning"))
 
 
@@ -248,17 +249,8 @@ async def embed_both(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Embed query and texts at the same time. Returns (1, d) and (n, d).
 
-    If the dimensions differ, asks once more. Raises ProviderError.
+    Raises ProviderError, after both calls have ended.
     """
-    first, second = await _at_once(embedder, query, texts)
-    if first.shape[1] != second.shape[1]:  # one answer was wrong; the embedder has found out which
-        return await _at_once(embedder, query, texts)
-    return first, second
-
-
-async def _at_once(
-    embedder: Embedder, query: str, texts: Sequence[str]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
     first, second = await asyncio.gather(*tasks, return_exceptions=True)
     if isinstance(first, BaseException):
@@ -273,21 +265,13 @@ def no_words(ranking: Ranking) -> tuple[str, ...]:
 
     Only callers that rank the user's own problem report it; a model's searches often find nothing.
     """
-    return tuple(note for note in ranking.notes if note.startswith(_NO_WORDS))
-
-
-def _unmatched(first: Ranked, by: str = "") -> tuple[str, ...]:
-    if not first.instead or not first.chunks:
-        return ()
-    return (f"{_NO_WORDS}: ordered by {by}{first.instead}",)
+    return tuple(note for note in ranking.notes if note == NO_WORDS)
 
 
 def _without_hidden(ranked: Ranked, problem: str) -> Ranked:
     """Leave out hidden folders (`.github/`), unless the problem names the folder or the file."""
-    paths = {scored.chunk.path for scored in ranked.chunks} | {one.path for one in ranked.files}
-    shown = {path for path in paths if _is_visible(path, problem)}
-    chunks = tuple(scored for scored in ranked.chunks if scored.chunk.path in shown)
-    files = tuple(one for one in ranked.files if one.path in shown)
+    chunks = tuple(one for one in ranked.chunks if _is_visible(one.chunk.path, problem))
+    files = tuple(one for one in ranked.files if _is_visible(one.path, problem))
     return replace(ranked, chunks=chunks, files=files) if chunks else ranked
 
 
@@ -295,7 +279,3 @@ def _is_visible(path: str, problem: str) -> bool:
     *folders, name = path.split("/")
     hidden = [folder for folder in folders if folder.startswith(".")]
     return not hidden or any(one in problem for one in (*hidden, name))
-
-
-def _ranking(ranked: Ranked, notes: tuple[str, ...], degraded: str = "") -> Ranking:
-    return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)

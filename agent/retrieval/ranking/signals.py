@@ -155,24 +155,6 @@ def measure(
     )
 
 
-def words_missed(signals: Signals) -> bool:
-    """Whether the problem has words to search for, but none occurs in any text, name or path."""
-    texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]
-    return signals.query["query-terms"] > 0.0 and not any(bool(scores.any()) for scores in texts)
-
-
-def order_without_words(signals: Signals) -> str:
-    """Describe what orders the candidates if no word of the problem occurs."""
-    evidence = (signals.evidence.pieces, signals.evidence.files)
-    features = {feature for kind in evidence for numbers in kind.values() for feature in numbers}
-    sources = sorted({name.partition("-")[0] for name in features - AROUND} - {"churn"})
-    if bool(signals.piece_columns.get("static", np.zeros(0)).any()):
-        sources.append("static vectors")
-    if "churn" in features:
-        sources.append("how often files change")
-    return " and ".join(sources) or "properties of the code that do not depend on the problem"
-
-
 def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide by the maximum if it is above 0."""
     top = float(scores.max(initial=0.0))

@@ -39,9 +39,7 @@ from agent.retrieval.ranking.signals import (
     file_matrix,
     measure,
     normalised,
-    order_without_words,
     piece_matrix,
-    words_missed,
 )
 from agent.shared.workers import Cancelled
 from agent.types import DEFINITIONS, ChunkKind, Reason, ScoredChunk, ScoredFile
@@ -62,6 +60,7 @@ if TYPE_CHECKING:
 
 _SEEDS = 30  # best pieces by the plain sum whose neighbours are added
 _FILE_SEEDS = 10
+NO_WORDS = "no word of the problem occurs in the code: ordered by properties of the code"
 UNRANKED = -1.0
 """Score of a chunk without a vector if only the cosine decides: below every real cosine."""
 
@@ -70,8 +69,7 @@ UNRANKED = -1.0
 class Ranked:
     """Chunks and files in the order `-score, path, start`, out of `total` chunks.
 
-    `notes` say what was missing. `learned`: scores are the ranker's margins. `instead`: what orders
-    the chunks if no word of the problem occurs, else "".
+    `notes` say what was missing. `learned`: scores are the ranker's margins.
     """
 
     chunks: tuple[ScoredChunk, ...]
@@ -79,7 +77,6 @@ class Ranked:
     total: int
     notes: tuple[str, ...] = ()
     learned: bool = False
-    instead: str = ""
 
 
 def in_order(chunks: Iterable[ScoredChunk]) -> tuple[ScoredChunk, ...]:
@@ -106,13 +103,12 @@ def lexical_stage(
     """Measure signals, select candidates and order them. Raises Cancelled."""
     signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
     candidates = choose_candidates(signals, options.max_results)
-    return Ranked(
-        in_order(_scored_chunks(signals, candidates.pieces, snapshot, ranker)),
-        files_in_order(_scored_files(signals, candidates.files, ranker)),
-        len(signals.corpus.piece_file),
-        learned=ranker is not None,
-        instead=order_without_words(signals) if words_missed(signals) else "",
-    )
+    chunks = in_order(_scored_chunks(signals, candidates.pieces, snapshot, ranker))
+    files = files_in_order(_scored_files(signals, candidates.files, ranker))
+    texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]
+    missed = signals.query["query-terms"] > 0.0 and not any(scores.any() for scores in texts)
+    notes = (NO_WORDS,) if missed and chunks else ()
+    return Ranked(chunks, files, len(signals.corpus.piece_file), notes, ranker is not None)
 
 
 def collect_signals(
