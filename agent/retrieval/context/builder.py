@@ -6,6 +6,7 @@ chunk beside others is cheap, and a separate one also pays for its header and fe
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -39,33 +40,19 @@ class PartCounter:
     """
 
     def __init__(self, counter: TokenCounter) -> None:
-        self._parts = _Parts(counter)
+        self._part = functools.cache(counter.count)
         self._texts: dict[str, int] = {}
 
     def count(self, text: str) -> int:
         """Return the tokens of a text, summed over its lines."""
         tokens = self._texts.get(text)
         if tokens is None:
-            tokens = sum(map(self._parts.__getitem__, _PART.findall(text)))
-            self._texts[text] = tokens
+            tokens = self._texts[text] = sum(map(self._part, _PART.findall(text)))
         return tokens
 
 
-class _Parts(dict[str, int]):
-    """Token counts by part. A dict, so that a known part costs no call of a Python function."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
-
-    def __missing__(self, part: str) -> int:
-        tokens = self[part] = self._counter.count(part)
-        return tokens
-
-
-_CHUNKS, _CHUNKS_BUDGET = (
-    30,
-    CONTEXT_TOKENS,
-)  # the original system's limit, and the budget it was made for
+# The original system's limit, and the budget it was made for.
+_CHUNKS, _CHUNKS_BUDGET = 30, CONTEXT_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +140,7 @@ class ContextBuilder:
         self._tokens: dict[str, int] = {}  # of each share, rendered
         self._shown: dict[str, frozenset[int]] = {}  # of each share
         self._bodies: set[str] = set()
-        self._cut: dict[int, DroppedChunk] = {}  # by rank
-        self._cut_chunks: dict[int, Chunk] = {}  # by rank
+        self._cut: dict[int, tuple[ScoredChunk, CutBy]] = {}  # by rank
         self._stopped = False
         self._preamble = counter.count(PREAMBLE)
 
@@ -167,10 +153,17 @@ class ContextBuilder:
     def dropped(self) -> tuple[DroppedChunk, ...]:
         """The cut chunks in rank order. A chunk that others brought in counts as an overlap."""
         return tuple(
-            replace(cut, cut_by="overlap")
-            if cut.cut_by == "budget" and self._is_shown(self._cut_chunks[rank])
-            else cut
-            for rank, cut in sorted(self._cut.items())
+            DroppedChunk(
+                scored.chunk.path,
+                scored.chunk.start,
+                scored.chunk.end,
+                scored.chunk.symbol,
+                self._counter.count(scored.chunk.text),
+                scored.score,
+                "overlap" if cut_by == "budget" and self._is_shown(scored.chunk) else cut_by,
+                rank + 1,
+            )
+            for rank, (scored, cut_by) in sorted(self._cut.items(), key=lambda item: item[0])
         )
 
     def choices(self) -> list[Choice]:
@@ -199,16 +192,15 @@ class ContextBuilder:
         shown in part.
         """
         for rank, scored in ranked:
-            cut_by = self._consider(rank, scored, limit, parts=parts)
-            if cut_by:
-                self._drop(rank, scored, cut_by)
+            if cut_by := self._consider(rank, scored, limit, parts=parts):
+                self._cut[rank] = (scored, cut_by)
             else:
                 self._cut.pop(rank, None)
 
     def choose_again(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int) -> None:
         """Add chunks that the budget has cut so far and that fit into `limit` now."""
         if not self._stopped:
-            cut = {rank for rank, dropped in self._cut.items() if dropped.cut_by == "budget"}
+            cut = {rank for rank, (_, cut_by) in self._cut.items() if cut_by == "budget"}
             self.choose([item for item in ranked if item[0] in cut], limit, parts=False)
 
     def _consider(self, rank: int, scored: ScoredChunk, limit: int, *, parts: bool) -> CutBy | None:
@@ -228,7 +220,7 @@ class ContextBuilder:
         body = _body(share.view, lines)
         if body in self._bodies:
             return "duplicate"
-        if self._takes_slot(chunk) and self._slots_taken() >= self._options.slots:
+        if self._lacks_slot(chunk):
             return "max-chunks"
         choice = Choice(rank, scored, lines, (min(lines), max(lines)))
         if shorter := self._condensed(choice, share.view):
@@ -311,25 +303,16 @@ class ContextBuilder:
             self._put(share.with_choice(replace(choice, tokens=added)), added)
         return added <= room
 
-    def _takes_slot(self, chunk: Chunk) -> bool:
-        """Whether the chunk counts as one of `slots`. Class headers and module code may not."""
-        return chunk.kind not in _AROUND or not self._share(chunk.path).choices
-
-    def _slots_taken(self) -> int:
+    def _lacks_slot(self, chunk: Chunk) -> bool:
+        """Whether all slots are taken. Class headers and module code of shown files need none."""
+        if chunk.kind in _AROUND and self._share(chunk.path).choices:
+            return False
         kinds = ([choice.chunk.kind for choice in s.choices] for s in self._shares.values())
-        return sum(max(1, sum(kind not in _AROUND for kind in k)) for k in kinds if k)
+        taken = sum(max(1, sum(kind not in _AROUND for kind in k)) for k in kinds if k)
+        return taken >= self._options.slots
 
     def _header(self, chunk: Chunk) -> frozenset[int]:
         return self._finder.class_header(chunk) if self._options.support_share else frozenset()
-
-    def _drop(self, rank: int, scored: ScoredChunk, cut_by: CutBy) -> None:
-        chunk, before = scored.chunk, self._cut.get(rank)
-        tokens = before.tokens if before else self._counter.count(chunk.text)
-        self._cut_chunks[rank] = chunk
-        self._cut[rank] = DroppedChunk(
-            chunk.path, chunk.start, chunk.end, chunk.symbol, tokens, scored.score, cut_by,
-            rank + 1,
-        )  # fmt: skip
 
     def _is_shown(self, chunk: Chunk) -> bool:
         """Whether every non-blank line of the chunk is in the context."""
@@ -358,17 +341,12 @@ class ContextBuilder:
                 return
             share = self._share(item.path)
             new = item.lines - self._shown.get(item.path, frozenset())
-            room = limit - self.used
             if not new or is_secret_path(item.path):
                 continue
-            if self._counter.count(_body(share.view, new)) > room + self._saved_by_joining(
-                item.path
-            ):
-                misses += 1
-                continue
+            room = limit - self.used
+            least = self._counter.count(_body(share.view, new)) - self._saved_by_joining(item.path)
             share = share.with_support(item.lines)
-            added = self._added(share)
-            if added <= room:
+            if least <= room and (added := self._added(share)) <= room:
                 self._put(share, added)
             else:
                 misses += 1
@@ -385,7 +363,7 @@ class ContextBuilder:
             last = self.choices()[-1]
             share = self._share(last.chunk.path)
             left = replace(share, choices=tuple(c for c in share.choices if c is not last))
-            self._drop(last.rank, last.scored, "budget")
+            self._cut[last.rank] = (last.scored, "budget")
         self._put(left, self._added(left))
 
     def _share(self, path: str) -> FileShare:

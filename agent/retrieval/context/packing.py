@@ -11,7 +11,6 @@ it is taken from the rendered text.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ from agent.retrieval.context.excerpt import condensed
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
-    Choice,
     FileShare,
     FileViews,
     runs,
@@ -88,10 +86,9 @@ def _bundle(
         if tokens <= options.limit or not shares:
             break
         selection.shed()
+    pieces = [piece for share in shares for piece in _pieces(share, selection.tokens(share))]
     return ContextBundle(
-        pieces=tuple(
-            piece for share in shares for piece in _pieces(share, selection.tokens(share))
-        ),
+        pieces=tuple(pieces),
         text=text,
         tokens=tokens,
         budget=options.limit,
@@ -108,9 +105,22 @@ def _joined(files: Iterable[str]) -> str:
 
 def _pieces(share: FileShare, tokens: int) -> Sequence[ContextPiece]:
     """Return the chosen chunks and the other shown lines of a file, in line order."""
-    pieces = [_chosen(choice) for choice in share.choices]
-    rest = runs(without_blank_ends(share.shown - share.code, share.view))
-    if rest:
+    pieces = [
+        ContextPiece(
+            path=choice.chunk.path,
+            start=min(choice.lines),
+            end=max(choice.lines),
+            symbol=choice.chunk.symbol,
+            form=choice.form,
+            tokens=choice.tokens,
+            score=choice.scored.score,
+            reasons=choice.scored.reasons,
+            shown=runs(choice.lines),
+            rank=choice.rank + 1,
+        )
+        for choice in share.choices
+    ]
+    if rest := runs(without_blank_ends(share.shown - share.code, share.view)):
         pieces.append(
             ContextPiece(
                 path=share.view.path,
@@ -126,22 +136,6 @@ def _pieces(share: FileShare, tokens: int) -> Sequence[ContextPiece]:
     return sorted(pieces, key=lambda piece: piece.shown)
 
 
-def _chosen(choice: Choice) -> ContextPiece:
-    chunk = choice.chunk
-    return ContextPiece(
-        path=chunk.path,
-        start=min(choice.lines),
-        end=max(choice.lines),
-        symbol=chunk.symbol,
-        form=choice.form,
-        tokens=choice.tokens,
-        score=choice.scored.score,
-        reasons=choice.scored.reasons,
-        shown=runs(choice.lines),
-        rank=choice.rank + 1,
-    )
-
-
 def _notes(
     selection: ContextBuilder, shares: Sequence[FileShare], depth: int, ranked: int
 ) -> Iterable[str]:
@@ -150,8 +144,7 @@ def _notes(
             yield f"{share.view.masked} secret value(s) masked in {share.view.path}"
     if ranked > depth:
         yield f"chunks after rank {depth} of {ranked} were not looked at"
-    secret = Counter(dropped.cut_by for dropped in selection.dropped)["secret"]
-    if secret:
+    if secret := sum(dropped.cut_by == "secret" for dropped in selection.dropped):
         yield f"{secret} chunk(s) of files that hold secrets left out"
 
 
@@ -184,21 +177,17 @@ def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
 
     Chunks that a model has named come before all others, in its order.
     """
-    keyed = [(_key(rank, scored, counter), (rank, scored)) for rank, scored in ranked]
-    return [item for _, item in sorted(keyed, key=lambda pair: pair[0])]
 
+    def _key(item: Ranked) -> tuple[bool, float, int]:
+        rank, scored = item
+        if rank == 0 or any(reason.feature == LOCATED for reason in scored.reasons[:1]):
+            return False, 0.0, rank
+        tokens = counter.count(condensed(scored.chunk).text.strip("\n")) + _BLOCK_TOKENS
+        share = _OUTSIDE_OF_FUNCTIONS if scored.chunk.kind in _OUTSIDE else 1.0
+        worth = share / ((rank + _RANK_OFFSET) * math.pow(tokens, _SIZE_EXPONENT))
+        return True, -worth, rank
 
-def _key(rank: int, scored: ScoredChunk, counter: PartCounter) -> tuple[bool, float, int]:
-    if rank == 0 or any(reason.feature == LOCATED for reason in scored.reasons[:1]):
-        return False, 0.0, rank
-    return True, -_worth(rank, scored, counter), rank
-
-
-def _worth(rank: int, scored: ScoredChunk, counter: PartCounter) -> float:
-    chunk = condensed(scored.chunk)
-    tokens = counter.count(chunk.text.strip("\n")) + _BLOCK_TOKENS
-    share = _OUTSIDE_OF_FUNCTIONS if scored.chunk.kind in _OUTSIDE else 1.0
-    return share / ((rank + _RANK_OFFSET) * math.pow(tokens, _SIZE_EXPONENT))
+    return sorted(ranked, key=_key)
 
 
 # --------------------------------------------------------------------------------- completeness
@@ -227,7 +216,6 @@ On 104 repairs of the tune split, with locating calls, these expect 17,200 token
 _LEARNED = "ranker"
 
 _WHOLE = 0.98  # where all code of the repository is shown
-_HEADER_TOKENS = 18  # of a block
 _SUPPORT_SHARE = 0.1  # of the budget
 
 
@@ -241,8 +229,8 @@ def signals(scores: Sequence[float], tokens: Sequence[int], limit: int) -> dict[
     room = limit * (1 - _SUPPORT_SHARE)
     covered = 0.0
     for weight, size in zip(weights, tokens, strict=True):
-        if size + _HEADER_TOKENS <= room:
-            room -= size + _HEADER_TOKENS
+        if size + _BLOCK_TOKENS <= room:
+            room -= size + _BLOCK_TOKENS
             covered += weight
     return {
         "size": math.log(limit / CONTEXT_TOKENS),
@@ -284,9 +272,11 @@ def sized(
 
     A fixed budget stays, and so does the default where no probability is known.
     """
-    if options.stop_at_oversized or not _is_known(ranking):
-        return options, None
     chunks = ranking.chunks[:CHUNKS]
+    features = {reason.feature for scored in chunks for reason in scored.reasons}
+    # Known are only the scores of the learned ranker alone.
+    if options.stop_at_oversized or _LEARNED not in features or LOCATED in features:
+        return options, None
     tokens = [count(scored.chunk.text) for scored in chunks]
     if not options.automatic:
         return options, _likely(options, ranking, tokens)
@@ -298,16 +288,10 @@ def sized(
     return large, max(likely, _likely(large, ranking, tokens))
 
 
-def _is_known(ranking: Ranking) -> bool:
-    """Whether the scores are those of the learned ranker alone."""
-    found = {reason.feature for scored in ranking.chunks[:CHUNKS] for reason in scored.reasons}
-    return _LEARNED in found and LOCATED not in found
-
-
 def _likely(options: PackingOptions, ranking: Ranking, tokens: Sequence[int]) -> float:
     scores = [scored.score for scored in ranking.chunks[: len(tokens)]]
     likely = probability(signals(scores, tokens, options.limit))
-    whole = sum(tokens) + _HEADER_TOKENS * len(tokens)
+    whole = sum(tokens) + _BLOCK_TOKENS * len(tokens)
     if ranking.total_chunks <= len(tokens) and whole <= options.limit:
         return max(likely, _WHOLE)
     return likely

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,6 +57,10 @@ class Ensemble:
         """Return the score of each row, float64 (n,). `rows` is float32 (n, k)."""
         return self.starts(rows) + self.corrections(rows)
 
+    def starts(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the score from the plain sum alone, before the trees correct it, float64 (n,)."""
+        return float(self.slope) * rows[:, 0].astype(np.float64)
+
     def corrections(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return what the trees add to the start of each row, float64 (n,). `rows`: (n, k)."""
         sums = [
@@ -77,10 +81,6 @@ class Ensemble:
             inner = inner[self.feature[node[inner]] >= 0]
         return self.value[node].reshape(len(rows), self.roots.size)
 
-    def starts(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the score from the plain sum alone, before the trees correct it, float64 (n,)."""
-        return float(self.slope) * rows[:, 0].astype(np.float64)
-
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
@@ -99,50 +99,30 @@ def ranker_in(path: Path) -> Ranker | None:
 def read_ranker(data: bytes) -> Ranker | None:
     """Parse the output of `write_ranker`. Returns None for anything else."""
     arrays = read_arrays(data)
-    if arrays is None or not _is_ours(arrays):
+    if arrays is None or str(arrays.get("header", "")) != _header():
         return None
-    files = _ensemble(arrays, "files", FILE_NAMES)
-    pieces = _ensemble(arrays, "pieces", PIECE_NAMES)
-    return Ranker(files, pieces) if _is_sound(files) and _is_sound(pieces) else None
-
-
-def _ensemble(arrays: Mapping[str, Any], part: str, names: tuple[str, ...]) -> Ensemble:
-    return Ensemble(names, *(arrays[f"{part}-{name}"] for name in _ARRAYS))
+    names: dict[str, tuple[str, ...]] = {"files": FILE_NAMES, "pieces": PIECE_NAMES}
+    if not {f"{part}-{name}" for part in names for name in _ARRAYS} <= arrays.keys():
+        return None
+    return Ranker(
+        **{
+            part: Ensemble(features, *(arrays[f"{part}-{name}"] for name in _ARRAYS))  # type: ignore[arg-type]
+            for part, features in names.items()
+        }
+    )
 
 
 def write_ranker(ranker: Ranker) -> bytes:
     """Return the ranker as bytes. Equal rankers give equal bytes."""
-    arrays: dict[str, NDArray[np.generic]] = {"header": np.array(json.dumps(_header()))}
+    arrays: dict[str, NDArray[np.generic]] = {"header": np.array(_header())}
     for part, ensemble in (("files", ranker.files), ("pieces", ranker.pieces)):
         arrays |= {f"{part}-{name}": getattr(ensemble, name) for name in _ARRAYS}
     return write_arrays(arrays)
 
 
-def _is_ours(arrays: Mapping[str, NDArray[np.generic]]) -> bool:
-    needed = {f"{part}-{name}" for part in ("files", "pieces") for name in _ARRAYS} | {"header"}
-    return needed <= arrays.keys() and str(arrays["header"]) == json.dumps(_header())
-
-
-def _is_sound(ensemble: Ensemble) -> bool:
-    """Whether every walk ends and stays within the arrays: children come after their parents."""
-    e, count = ensemble, ensemble.feature.size
-    nodes: tuple[NDArray[Any], ...] = (e.feature, e.threshold, e.right, e.value)
-    kinds = ("i4", "f4", "i4", "f8")
-    if any(a.shape != (count,) or a.dtype != k for a, k in zip(nodes, kinds, strict=True)):
-        return False
-    if e.roots.ndim != 1 or e.roots.dtype != "i4" or e.slope.shape != () or e.slope.dtype != "f8":
-        return False
-    inner = np.flatnonzero(e.feature >= 0)
-    right = e.right[inner]
-    return bool(
-        (e.feature < len(e.names)).all()
-        and ((e.roots >= 0) & (e.roots < count)).all()
-        and ((right > 0) & (right < count - inner)).all()
-    )
-
-
-def _header() -> dict[str, object]:
-    return {"format": FORMAT, "files": list(FILE_NAMES), "pieces": list(PIECE_NAMES)}
+def _header() -> str:
+    header = {"format": FORMAT, "files": list(FILE_NAMES), "pieces": list(PIECE_NAMES)}
+    return json.dumps(header)
 
 
 # ------------------------------------------------------------------------------ options and models

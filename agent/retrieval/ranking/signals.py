@@ -10,7 +10,7 @@ candidates only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -114,45 +114,34 @@ def measure(
         [_PROSE_WEIGHT if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
     )
     spread = factors[corpus.piece_file] if len(corpus.files) else np.empty(0)
+    parts = {"bm25": query.weights, "title": query.title, "prose": query.prose, "code": query.code}
     pieces = {
-        "bm25": normalised(bags.pieces.bm25(query.weights) * spread),
-        "title": normalised(bags.pieces.bm25(query.title) * spread),
-        "prose": normalised(bags.pieces.bm25(query.prose) * spread),
-        "code": normalised(bags.pieces.bm25(query.code) * spread),
-        "coverage": bags.pieces.coverage(query.weights),
-        "name": normalised(bags.names),
+        name: normalised(bags.pieces.bm25(weights) * spread) for name, weights in parts.items()
     }
     files = {
-        "file-bm25": normalised(bags.files.bm25(query.weights) * factors),
-        "file-title": normalised(bags.files.bm25(query.title) * factors),
-        "file-prose": normalised(bags.files.bm25(query.prose) * factors),
-        "file-code": normalised(bags.files.bm25(query.code) * factors),
-        "file-coverage": bags.files.coverage(query.weights),
-        "file-path-coverage": bags.path_coverage,
+        f"file-{name}": normalised(bags.files.bm25(weights) * factors)
+        for name, weights in parts.items()
     }
+    pieces["coverage"] = bags.pieces.coverage(query.weights)
+    pieces["name"] = normalised(bags.names)
+    files["file-coverage"] = bags.files.coverage(query.weights)
+    files["file-path-coverage"] = bags.path_coverage
     files["file-best"], files["file-second"] = _two_best(corpus, pieces["bm25"])
-    known = np.zeros(0)
-    if static is not None:
-        known = normalised(np.clip(np.nan_to_num(static, nan=0.0), 0.0, None))
-        pieces["static"] = known
-        files["file-static"], _ = _two_best(corpus, known)
-        files["file-static-mean"] = _means(corpus, known)
     file_sum = files["file-best"] + _sums(evidence.files, len(corpus.files)) + files["file-bm25"]
     piece_sum = pieces["bm25"] + _sums(evidence.pieces, len(corpus.piece_file))
     if static is not None:
+        cosines = normalised(np.clip(np.nan_to_num(static, nan=0.0), 0.0, None))
+        pieces["static"] = cosines
+        files["file-static"], _ = _two_best(corpus, cosines)
+        sizes = np.maximum(np.bincount(corpus.piece_file, minlength=len(corpus.files)), 1)
+        totals = np.bincount(corpus.piece_file, cosines, len(corpus.files))
+        files["file-static-mean"] = normalised(totals / sizes)
         file_sum = file_sum + STATIC_WEIGHT * files["file-static"]
-        piece_sum = piece_sum + STATIC_WEIGHT * known
+        piece_sum = piece_sum + STATIC_WEIGHT * cosines
     piece_sum = piece_sum + normalised(file_sum)[corpus.piece_file]
-    return Signals(
-        corpus,
-        evidence,
-        piece_sum,
-        file_sum,
-        pieces,
-        files,
-        _query_features(query, mentions, evidence),
-        FileNames(problem),
-    )
+    about = _query_features(query, mentions, evidence)
+    names = FileNames(problem)
+    return Signals(corpus, evidence, piece_sum, file_sum, pieces, files, about, names)
 
 
 def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -196,12 +185,6 @@ def _best_of_files(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.fl
     if filled.size:
         best[filled] = np.maximum.reduceat(scores, first[filled])
     return np.clip(best, 0.0, None)
-
-
-def _means(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    count = len(corpus.files)
-    sizes = np.maximum(np.bincount(corpus.piece_file, minlength=count), 1)
-    return normalised(np.bincount(corpus.piece_file, scores, count) / sizes)
 
 
 def _sums(reasons: Mapping[int, Mapping[str, Reason]], count: int) -> NDArray[np.float64]:
@@ -274,12 +257,16 @@ def _path_columns(signals: Signals, files: NDArray[np.int64]) -> dict[str, NDArr
     sources = [signals.corpus.files[number] for number in files]
     paths = [source.path.split("/") for source in sources]
     return {
-        "file-depth": np.array([float(len(path)) for path in paths]),
-        "file-init": np.array([float(without_suffix(path[-1]) == "__init__") for path in paths]),
-        "file-aside": np.array([float(not _ASIDE.isdisjoint(path[:-1])) for path in paths]),
-        "file-prose-language": np.array([float(s.language in PROSE_AND_DATA) for s in sources]),
-        "file-name-found": np.array([float(bool(signals.names.found(s.path))) for s in sources]),
+        "file-depth": _column(map(len, paths)),
+        "file-init": _column(without_suffix(path[-1]) == "__init__" for path in paths),
+        "file-aside": _column(not _ASIDE.isdisjoint(path[:-1]) for path in paths),
+        "file-prose-language": _column(s.language in PROSE_AND_DATA for s in sources),
+        "file-name-found": _column(bool(signals.names.found(s.path)) for s in sources),
     }
+
+
+def _column(values: Iterable[float]) -> NDArray[np.float64]:
+    return np.array(list(values), dtype=np.float64)
 
 
 def piece_matrix(signals: Signals, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -313,17 +300,13 @@ def piece_matrix(signals: Signals, pieces: NDArray[np.int64]) -> NDArray[np.floa
 
 
 def _symbol_columns(corpus: Corpus, pieces: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    found = [corpus.pieces[number] for number in pieces]
-    leaves = [piece.symbol.rpartition(".")[2] for piece in found]
+    own = [corpus.pieces[number] for number in pieces]
+    leaves = [piece.symbol.rpartition(".")[2] for piece in own]
     return {
-        "kind": np.array([float(_KINDS[piece.kind]) for piece in found]),
-        "nesting": np.array(
-            [float(piece.symbol.count(".") + bool(piece.symbol)) for piece in found]
-        ),
-        "private": np.array([float(leaf.startswith("_")) for leaf in leaves]),
-        "dunder": np.array(
-            [float(leaf.startswith("__") and leaf.endswith("__")) for leaf in leaves]
-        ),
+        "kind": _column(_KINDS[piece.kind] for piece in own),
+        "nesting": _column(piece.symbol.count(".") + bool(piece.symbol) for piece in own),
+        "private": _column(leaf.startswith("_") for leaf in leaves),
+        "dunder": _column(leaf.startswith("__") and leaf.endswith("__") for leaf in leaves),
     }
 
 
@@ -346,14 +329,10 @@ def _add_evidence(
     position: Mapping[int, int],
     prefix: str,
 ) -> None:
-    for number, reasons in evidence.items():
-        row = position.get(number)
-        if row is None:
-            continue
-        for reason in reasons.values():
-            name = prefix + reason.feature
-            column = table.setdefault(name, np.zeros(len(position)))
-            column[row] = reason.value
+    for number in evidence.keys() & position.keys():
+        for reason in evidence[number].values():
+            column = table.setdefault(prefix + reason.feature, np.zeros(len(position)))
+            column[position[number]] = reason.value
 
 
 def _stacked(

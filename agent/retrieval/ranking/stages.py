@@ -223,9 +223,11 @@ def _scored_chunks(
     for number, start, change in zip(pieces, starts.tolist(), changes.tolist(), strict=True):
         owner = int(corpus.piece_file[number])
         source = corpus.files[owner]
-        parts = _parts(signals.piece_columns, _PIECE_PARTS, number)
-        parts.append(Reason("file", float(shares[owner])))
-        parts += _weighted(signals.evidence.pieces.get(number, {}))
+        parts = [
+            *_parts(signals.piece_columns, _PIECE_PARTS, number),
+            Reason("file", float(shares[owner])),
+            *_weighted(signals.evidence.pieces.get(number, {})),
+        ]
         chunk = corpus.pieces[number].chunk(source, lines[source.path])
         yield ScoredChunk(chunk, start + change, _reasons(parts, start, change))
 
@@ -239,8 +241,10 @@ def _scored_files(
         starts, changes = ranker.files.starts(rows), ranker.files.corrections(rows)
     scores = zip(numbers.tolist(), starts.tolist(), changes.tolist(), strict=True)
     for number, start, change in scores:
-        parts = _parts(signals.file_columns, _FILE_PARTS, number)
-        parts += _weighted(signals.evidence.files.get(number, {}))
+        parts = [
+            *_parts(signals.file_columns, _FILE_PARTS, number),
+            *_weighted(signals.evidence.files.get(number, {})),
+        ]
         path = signals.corpus.files[number].path
         yield ScoredFile(path, start + change, _reasons(parts, start, change))
 
@@ -325,13 +329,12 @@ def by_cosine(first: Ranked, cosines: NDArray[np.float64]) -> Ranked:
 
     A chunk that could not be embedded (NaN) comes after all others.
     """
+    values = np.nan_to_num(cosines, nan=UNRANKED).tolist()
     chunks: list[ScoredChunk] = []
     best: dict[str, float] = {}
-    for scored, cosine in zip(
-        first.chunks, np.nan_to_num(cosines, nan=UNRANKED).tolist(), strict=False
-    ):
-        path = scored.chunk.path
+    for scored, cosine in zip(first.chunks, values, strict=False):
         chunks.append(ScoredChunk(scored.chunk, cosine, (Reason("cosine", cosine),)))
+        path = scored.chunk.path
         best[path] = max(cosine, best.get(path, UNRANKED))
     files = [
         ScoredFile(file.path, best[file.path], (Reason("cosine", best[file.path]),))
