@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from rich.console import Console
 
-from agent.retrieval.context.receipt import make_receipt, render_receipt
+from agent.retrieval.context.packing import make_receipt, render_receipt
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.lexical import document_text
 from agent.run.pipeline import SolveOptions, solve

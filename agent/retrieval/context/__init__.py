@@ -10,8 +10,13 @@ context, which were left out, and why.
 from agent.retrieval.context.asked import AskedCode, CodeRequests, asked_code, put_first
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.map import RepositoryMap, make_map
-from agent.retrieval.context.packing import likely_complete, pack
-from agent.retrieval.context.receipt import Receipt, make_receipt, render_receipt
+from agent.retrieval.context.packing import (
+    Receipt,
+    likely_complete,
+    make_receipt,
+    pack,
+    render_receipt,
+)
 
 __all__ = [
     "AskedCode",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.retrieval.context.excerpt import docstring_lines, signature_lines
+from agent.retrieval.context.excerpt import assignments, docstring_lines, signature_lines
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
@@ -23,7 +23,6 @@ from agent.retrieval.context.layout import (
     chunk_lines,
     runs,
 )
-from agent.retrieval.context.statements import assignments
 from agent.shared.secrets import is_secret_path
 from agent.types import (
     DEFINITIONS,

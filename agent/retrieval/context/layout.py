@@ -75,17 +75,13 @@ def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]
 
 def runs(numbers: Iterable[int]) -> tuple[Run, ...]:
     """Return line numbers as maximal inclusive ranges, ascending."""
-    found: list[Run] = []
-    first = last = -1
+    ranges: list[Run] = []
     for number in sorted(numbers):
-        if number != last + 1 or first < 0:
-            if first >= 0:
-                found.append((first, last))
-            first = number
-        last = number
-    if first >= 0:
-        found.append((first, last))
-    return tuple(found)
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def _trimmed(first: int, last: int, view: FileView) -> range:

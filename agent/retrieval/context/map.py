@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.retrieval.context.excerpt import bound_names
 from agent.retrieval.context.layout import FileViews
-from agent.retrieval.context.statements import bound_names
 from agent.shared.secrets import is_secret_path
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot, TokenCounter

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.retrieval.context.excerpt import signature_lines
-from agent.retrieval.context.layout import FileViews, Run, chunk_lines, runs
-from agent.retrieval.context.statements import (
+from agent.retrieval.context.excerpt import (
     IDENTIFIER,
     ImportStatement,
     bindings_of_class,
     bindings_of_module,
     import_statements,
+    signature_lines,
 )
+from agent.retrieval.context.layout import FileViews, Run, chunk_lines, runs
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 from agent.types.protocols import Chunker, Snapshot
 
@@ -68,19 +69,21 @@ class SupportFinder:
         self._snapshot = snapshot
         self._views = views
         self._chunker = chunker
+        # By path.
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
         self._import_blocks: dict[str, tuple[Run, ...]] = {}
         self._defined: dict[str, tuple[Chunk, ...]] = {}
-        self._ranked: dict[str, list[Chunk]] = {}
-        self._by_name: dict[str, list[Chunk]] = {}
-        self._methods: dict[str, list[Chunk]] = {}
         self._bound: dict[str, Mapping[str, Run]] = {}
-        for scored in ranking.chunks:
-            self._ranked.setdefault(scored.chunk.path, []).append(scored.chunk)
-            if scored.chunk.kind in (ChunkKind.FUNCTION, ChunkKind.CLASS):
-                self._by_name.setdefault(scored.chunk.name, []).append(scored.chunk)
-            elif scored.chunk.kind is ChunkKind.METHOD:
-                self._methods.setdefault(scored.chunk.symbol, []).append(scored.chunk)
+        self._ranked: defaultdict[str, list[Chunk]] = defaultdict(list)
+        # By name or symbol.
+        self._by_name: defaultdict[str, list[Chunk]] = defaultdict(list)
+        self._methods: defaultdict[str, list[Chunk]] = defaultdict(list)
+        for chunk in (scored.chunk for scored in ranking.chunks):
+            self._ranked[chunk.path].append(chunk)
+            if chunk.kind in (ChunkKind.FUNCTION, ChunkKind.CLASS):
+                self._by_name[chunk.name].append(chunk)
+            elif chunk.kind is ChunkKind.METHOD:
+                self._methods[chunk.symbol].append(chunk)
 
     def class_header(self, chunk: Chunk) -> frozenset[int]:
         """Return the lines of the class header around a method, with its decorators."""
@@ -110,16 +113,16 @@ class SupportFinder:
 
     def _owner(self, chunk: Chunk) -> Chunk | None:
         """Return the class of a method."""
-        owner = chunk.symbol.rpartition(".")[0] if chunk.kind is ChunkKind.METHOD else ""
+        if chunk.kind is not ChunkKind.METHOD:
+            return None
+        owner = chunk.symbol.rpartition(".")[0]
         classes = (
-            candidate
-            for candidate in (self._definitions(chunk.path) if owner else ())
-            if candidate.kind is ChunkKind.CLASS and candidate.symbol == owner
+            c
+            for c in self._definitions(chunk.path)
+            if c.kind is ChunkKind.CLASS and c.symbol == owner and c.start <= chunk.start
         )
         # A symbol may be defined twice (overloads, branches): the nearest class above counts.
-        return max(
-            (c for c in classes if c.start <= chunk.start), key=lambda c: c.start, default=None
-        )
+        return max(classes, key=lambda c: c.start, default=None)
 
     def _class(self, chunk: Chunk) -> Iterator[SupportItem]:
         """Return a small class as a whole, or the header and constructor of a larger one."""
@@ -139,19 +142,16 @@ class SupportFinder:
         """Return the definitions of names of the module and attributes of the class in the text."""
         if chunk.path not in self._bound:
             self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
-        found = self._used(self._bound[chunk.path], IDENTIFIER.findall(text))
+        module, view = self._bound[chunk.path], self._views[chunk.path]
+        constants = {module[name]: None for name in IDENTIFIER.findall(text) if name in module}
         if owner is not None:
-            view = self._views[owner.path]
-            attributes = bindings_of_class(chunk_lines(owner, view), view.lines)
-            found |= self._used(attributes, _ATTRIBUTE.findall(text))
-        for first, last in list(found)[:_MAX_CONSTANTS]:
+            own = bindings_of_class(chunk_lines(owner, view), view.lines)
+            constants |= {own[name]: None for name in _ATTRIBUTE.findall(text) if name in own}
+        for first, last in list(constants)[:_MAX_CONSTANTS]:
             shown = range(first, last + 1)
             if len(shown) > _SMALL_CONSTANT:
                 shown = range(first, first + _HEAD_OF_CONSTANT)
             yield SupportItem(chunk.path, frozenset(shown))
-
-    def _used(self, bound: Mapping[str, Run], names: Iterable[str]) -> dict[Run, None]:
-        return {bound[name]: None for name in names if name in bound}
 
     def _overridden(self, chunk: Chunk, owner: Chunk) -> Iterator[SupportItem]:
         """Return the methods of the base classes that a method overrides and calls."""
@@ -171,12 +171,10 @@ class SupportFinder:
 
     def _callees(self, chunk: Chunk, text: str) -> Iterator[SupportItem]:
         """Return the signatures of what the text calls, in order of the calls."""
-        found: dict[str, Chunk] = {}
-        for receiver, name in dict.fromkeys(_CALL.findall(text)):
-            callee = self._resolve(chunk, receiver, name)
-            if callee is not None and callee.id != chunk.id:
-                found.setdefault(callee.id, callee)
-        for callee in list(found.values())[:_MAX_CALLEES]:
+        calls = dict.fromkeys(_CALL.findall(text))
+        resolved = (self._resolve(chunk, receiver, name) for receiver, name in calls)
+        callees = {c.id: c for c in resolved if c is not None and c.id != chunk.id}
+        for callee in list(callees.values())[:_MAX_CALLEES]:
             show = self._class if callee.kind is ChunkKind.CLASS else self._signature
             yield from show(callee)
 

@@ -24,8 +24,11 @@ from agent.retrieval.ranking.stages import (
     UNRANKED,
     Ranked,
     by_cosine,
+    collect_signals,
     files_in_order,
     in_order,
+    order_candidates,
+    overlap_stage,
 )
 from agent.shared.workers import in_thread
 from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
@@ -186,7 +189,6 @@ class HybridRetriever:
         from agent.retrieval.index import Index
         from agent.retrieval.ranking.evidence import mention_evidence
         from agent.retrieval.ranking.ranker import load_shipped
-        from agent.retrieval.ranking.stages import lexical_stage, overlap_stage
 
         options = self._options
         if options.original:
@@ -197,9 +199,8 @@ class HybridRetriever:
         index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
-        ranked = lexical_stage(
-            problem, mentions, snapshot, index, sources, history, models.ranker, options, cancel
-        )
+        signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
+        ranked = order_candidates(signals, snapshot, models.ranker, options.max_results)
         return replace(ranked, notes=(*models.notes, *ranked.notes))
 
     def _fuse(

@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Index, PieceEncoder
     from agent.retrieval.ranking.lexical import LexicalQuery
     from agent.retrieval.ranking.mentions import Mentions
-    from agent.retrieval.ranking.ranker import Ranker, RetrievalOptions
+    from agent.retrieval.ranking.ranker import Ranker
     from agent.types import Problem, SourceFile
     from agent.types.protocols import Snapshot
 
 _SEEDS = 30  # best pieces by the plain sum whose neighbours are added
 _FILE_SEEDS = 10
-NO_WORDS = "no word of the problem occurs in the code: ordered by properties of the code"
+NO_WORDS = "no word of the problem occurs in the code: ordered by other signals"
 UNRANKED = -1.0
 """Score of a chunk without a vector if only the cosine decides: below every real cosine."""
 
@@ -89,20 +89,11 @@ def files_in_order(files: Iterable[ScoredFile]) -> tuple[ScoredFile, ...]:
     return tuple(sorted(files, key=lambda file: (-file.score, file.path)))
 
 
-def lexical_stage(
-    problem: Problem,
-    mentions: Mentions,
-    snapshot: Snapshot,
-    index: Index,
-    sources: Sequence[EvidenceSource],
-    history: CommitHistory | None,
-    ranker: Ranker | None,
-    options: RetrievalOptions,
-    cancel: threading.Event,
+def order_candidates(
+    signals: Signals, snapshot: Snapshot, ranker: Ranker | None, limit: int
 ) -> Ranked:
-    """Measure signals, select candidates and order them. Raises Cancelled."""
-    signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
-    candidates = choose_candidates(signals, options.max_results)
+    """Select the `limit` best chunks and files by the plain sum, and order them by the ranker."""
+    candidates = choose_candidates(signals, limit)
     chunks = in_order(_scored_chunks(signals, candidates.pieces, snapshot, ranker))
     files = files_in_order(_scored_files(signals, candidates.files, ranker))
     texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]

@@ -520,7 +520,7 @@ def test_every_stage_is_reported_and_timed():
 class Clueless(WholeFileRetriever):
     """Finds no word of the problem."""
 
-    note = "no word of the problem occurs in the code: ordered by how often files change"
+    note = "no word of the problem occurs in the code: ordered by other signals"
 
     async def rank(self, problem, snapshot):
         return replace(await super().rank(problem, snapshot), notes=(self.note, "said elsewhere"))

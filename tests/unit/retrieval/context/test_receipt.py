@@ -4,8 +4,7 @@ import dataclasses
 import json
 
 from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.context.packing import pack
-from agent.retrieval.context.receipt import Receipt, make_receipt, render_receipt
+from agent.retrieval.context.packing import Receipt, make_receipt, pack, render_receipt
 from agent.types import Problem, Ranking, Reason
 from tests.support.chunks import make_chunk, make_ranking
 from tests.support.fakes import MemorySnapshot
