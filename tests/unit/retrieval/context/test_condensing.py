@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
+
 from agent.retrieval.context.excerpt import condensed, little_told
 from agent.types import Chunk, ChunkKind
 
@@ -17,54 +21,42 @@ def price(basket):
     """
     return sum(basket)
 '''
+SHORT = 'def f():\n    """Do.\n\n    And more.\n    """\n    return 1\n'
+NO_DOCSTRING = DOCSTRING.replace('    """Return', '    x = 1\n    """Return', 1)
+LICENCE = "".join(f"# line {n}\n" for n in range(9)) + "import os\n"
+CALLS = "".join(f"    call(x{n}),\n" for n in range(20))
+FUNCTION, MODULE = ChunkKind.FUNCTION, ChunkKind.MODULE
 
 
-def chunk(
-    text: str, signature: str = "", kind: ChunkKind = ChunkKind.FUNCTION, start: int = 1
-) -> Chunk:
+def table(length: int) -> str:
+    return "WORDS = {\n" + "".join(f'    "word{n}": {n},\n' for n in range(length)) + "}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "signature", "kind", "start", "left_out"),
+    [
+        (DOCSTRING, "def price(basket):", FUNCTION, 11, range(13, 21)),
+        (SHORT, "def f():", FUNCTION, 1, ()),
+        (NO_DOCSTRING, "def price(basket):", FUNCTION, 1, ()),
+        (table(30), "", MODULE, 4, range(4 + 13, 4 + 27)),
+        (table(20), "", MODULE, 1, ()),
+        (f"RESULTS = [\n{CALLS}]\n", "", MODULE, 1, ()),
+        (LICENCE, "", MODULE, 1, range(2, 10)),
+        (LICENCE, "", MODULE, 30, ()),
+    ],
+)
+def test_what_is_left_out(
+    text: str, signature: str, kind: ChunkKind, start: int, left_out: Iterable[int]
+) -> None:
     end = start + text.count("\n") - 1
-    return Chunk("a.py", start, end, "x", kind, text, "0" * 40, "python", signature)
-
-
-def test_a_docstring_keeps_its_first_paragraph_and_its_end() -> None:
-    function = chunk(DOCSTRING, "def price(basket):", start=11)
-    assert sorted(little_told(function)) == list(range(13, 21))
-    assert condensed(function).text == (
-        'def price(basket):\n    """Return the price.\n    """\n    return sum(basket)'
-    )
-
-
-def test_a_short_docstring_stays() -> None:
-    text = 'def f():\n    """Do.\n\n    And more.\n    """\n    return 1\n'
-    assert not little_told(chunk(text, "def f():"))
-    assert condensed(chunk(text, "def f():")).text == text
-
-
-def test_a_string_that_is_no_docstring_stays() -> None:
-    text = DOCSTRING.replace('    """Return', '    x = 1\n    """Return', 1)
-    assert not little_told(chunk(text, "def price(basket):"))
-
-
-def test_a_table_of_literals_keeps_its_first_and_last_entries() -> None:
-    entries = "".join(f'    "word{n}": {n},\n' for n in range(30))
-    table = chunk(f"WORDS = {{\n{entries}}}\n", kind=ChunkKind.MODULE, start=4)
-    assert sorted(little_told(table)) == list(range(4 + 13, 4 + 27))
-
-
-def test_a_table_that_is_not_really_long_stays() -> None:
-    entries = "".join(f'    "word{n}": {n},\n' for n in range(20))
-    assert not little_told(chunk(f"WORDS = {{\n{entries}}}\n", kind=ChunkKind.MODULE))
-
-
-def test_arguments_of_calls_are_no_table() -> None:
-    lines = "".join(f"    call(x{n}),\n" for n in range(20))
-    assert not little_told(chunk(f"RESULTS = [\n{lines}]\n", kind=ChunkKind.MODULE))
-
-
-def test_a_licence_at_the_top_is_left_out() -> None:
-    text = "".join(f"# line {n}\n" for n in range(9)) + "import os\n"
-    assert sorted(little_told(chunk(text, kind=ChunkKind.MODULE))) == list(range(2, 10))
-    assert not little_told(chunk(text, kind=ChunkKind.MODULE, start=30))
+    chunk = Chunk("a.py", start, end, "x", kind, text, "0" * 40, "python", signature)
+    assert sorted(little_told(chunk)) == list(left_out)
+    if not left_out:
+        assert condensed(chunk).text == text
+    if text == DOCSTRING:
+        assert condensed(chunk).text == (
+            'def price(basket):\n    """Return the price.\n    """\n    return sum(basket)'
+        )
 
 
 def test_lines_of_holes_are_not_counted() -> None:

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.index import Corpus
 from agent.retrieval.ranking.evidence import (
     FRAME_DECAY,
     FRAME_WEIGHT,
@@ -20,8 +18,8 @@ from agent.retrieval.ranking.evidence import (
 )
 from agent.retrieval.ranking.mentions import MentionPlace, read_mentions
 from agent.types import Problem, Reason
+from tests.support.corpus import corpus_of
 from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
 
 CLIENT = """\
 class Client:
@@ -46,9 +44,8 @@ FILES = {
 def find(
     title: str, body: str = "", files: Mapping[str, str] | None = None
 ) -> tuple[Corpus, Evidence]:
+    corpus, problem = corpus_of(files or FILES), Problem(title, body)
     snapshot = MemorySnapshot(files or FILES)
-    corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
-    problem = Problem(title, body)
     return corpus, mention_evidence(problem, read_mentions(problem), snapshot, corpus)
 
 

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
-
-from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.ranking.graph import MAX_DEFINERS, neighbours
-from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
+from tests.support.corpus import corpus_of
 
 FILES = {
     "pkg/base.py": "class Base:\n    def send(self):\n        pass\n",
@@ -20,11 +15,6 @@ FILES = {
     "pkg/app.py": "import pkg.client\n\n\ndef run(client):\n    return client.send()\n",
     "pkg/late.py": "class Late(Client):\n    def send(self):\n        pass\n",
 }
-
-
-def corpus_of(files: dict[str, str]) -> Corpus:
-    snapshot = MemorySnapshot(files)
-    return Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
 
 
 def around(symbol: str, path: str, score: float = 1.0) -> dict[str, dict[str, float]]:

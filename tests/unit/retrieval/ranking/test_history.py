@@ -7,8 +7,6 @@ import pytest
 
 from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
 from agent.retrieval.history.table import decode_table, encode_table
-from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.history_evidence import (
     MAX_FILES,
@@ -19,7 +17,7 @@ from agent.retrieval.ranking.history_evidence import (
 )
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import Problem
-from tests.support.fakes import MemorySnapshot
+from tests.support.corpus import corpus_of
 from tests.support.ignored_events import ignore
 
 CLIENT = """\
@@ -51,11 +49,6 @@ def facts(
 ) -> CommitFacts:
     touches = tuple(Touch(path, names) for path, names in touched.items())
     return CommitFacts(f"{number:040x}", subject, "", size or len(touches), touches, renames)
-
-
-def corpus_of(files: Mapping[str, str]) -> Corpus:
-    snapshot = MemorySnapshot(files)
-    return Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
 
 
 CORPUS = corpus_of(FILES)

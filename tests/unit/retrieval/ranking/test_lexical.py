@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms, term_hash
 from agent.retrieval.ranking.lexical import K1 as K
 from agent.retrieval.ranking.lexical import (
@@ -19,16 +18,13 @@ from agent.retrieval.ranking.lexical import (
     make_query,
 )
 from agent.types import Problem
-from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
+from tests.support.corpus import corpus_of
 
 
 def bags(files: Mapping[str, str], title: str, body: str = "") -> tuple[LexicalQuery, Bags]:
-    snapshot = MemorySnapshot(files)
     terms = Terms()
     query = make_query(Problem(title, body), terms)
-    corpus = Index(ignore).load(snapshot, all_files(snapshot), query.hashes)
-    return query, make_bags(corpus, query, terms)
+    return query, make_bags(corpus_of(files, query.hashes), query, terms)
 
 
 def pieces(files: Mapping[str, str], title: str, body: str = "") -> list[float]:

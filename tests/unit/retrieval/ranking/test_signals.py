@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.lexical import make_bags, make_query
@@ -25,8 +24,7 @@ from agent.retrieval.ranking.signals import (
     ranks_of,
 )
 from agent.types import Problem, Reason
-from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
+from tests.support.corpus import corpus_of
 
 FILES = {
     "README.md": "# Alpha\n\nalpha beta alpha\n",
@@ -48,9 +46,9 @@ def signals_of(
     evidence: Evidence | None = None,
     static: NDArray[np.float64] | None = None,
 ) -> Signals:
-    snapshot, terms = MemorySnapshot(files), Terms()
+    terms = Terms()
     query = make_query(problem, terms)
-    corpus = Index(ignore).load(snapshot, all_files(snapshot), query.hashes)
+    corpus = corpus_of(files, query.hashes)
     bags = make_bags(corpus, query, terms)
     found = Evidence() if evidence is None else evidence
     mentions = read_mentions(problem)
