@@ -168,52 +168,36 @@ _TEXT = {"type": "string"}
 _PATHS = {"type": "array", "items": _TEXT}
 _NUMBER = {"type": "integer"}
 
-_EDITS = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "path": _TEXT,
-            "search": {**_TEXT, "description": "old text, byte for byte, which occurs once"},
-            "replace": {**_TEXT, "description": "the new text"},
-            "start": {**_NUMBER, "description": "first line that `replace` takes the place of"},
-            "end": {**_NUMBER, "description": "last such line; start - 1 inserts before `start`"},
-            "hash": {**_TEXT, "description": "the file's #hash as `read` or `edit` showed it"},
-            "create": {**_TEXT, "description": "whole content of a new file"},
-            "delete": {"type": "boolean"},
-        },
-        "required": ["path"],
-    },
-}
-_REGIONS = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"path": _TEXT, "start": _NUMBER, "end": _NUMBER},
-        "required": ["path"],
-    },
-}
-_TEST = {
-    "type": "object",
-    "properties": {"path": _TEXT, "content": _TEXT},
-    "required": ["path"],
-}
-_WRONG = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"path": _TEXT, "reason": _TEXT},
-        "required": ["path", "reason"],
-    },
-}
-_OUTDATED = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"id": _TEXT, "why": _TEXT, "replacement": _TEXT},
-        "required": ["id", "why"],
-    },
-}
+
+def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*required]}
+
+
+def _texts(*names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, _TEXT)
+
+
+def _list_of(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+_EDITS = _list_of(
+    _object(
+        ["path"],
+        path=_TEXT,
+        search={**_TEXT, "description": "old text, byte for byte, which occurs once"},
+        replace={**_TEXT, "description": "the new text"},
+        start={**_NUMBER, "description": "first line that `replace` takes the place of"},
+        end={**_NUMBER, "description": "last such line; start - 1 inserts before `start`"},
+        hash={**_TEXT, "description": "the file's #hash as `read` or `edit` showed it"},
+        create={**_TEXT, "description": "whole content of a new file"},
+        delete={"type": "boolean"},
+    )
+)
+_REGIONS = _list_of(_object(["path"], path=_TEXT, start=_NUMBER, end=_NUMBER))
+_TEST = _object(["path"], **_texts("path", "content"))
+_WRONG = _list_of(_object(["path", "reason"], **_texts("path", "reason")))
+_OUTDATED = _list_of(_object(["id", "why"], **_texts("id", "why", "replacement")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +212,7 @@ class _Described:
     def as_tool(self) -> Tool:
         properties = {name.rstrip("?"): schema for name, schema in self.arguments.items()}
         required = [name for name in self.arguments if not name.endswith("?")]
-        schema = {"type": "object", "properties": properties, "required": required}
-        return Tool(self.name, self.does, schema)
+        return Tool(self.name, self.does, _object(required, **properties))
 
     def as_line(self) -> str:
         example = json.dumps({"action": self.name, **self.example})

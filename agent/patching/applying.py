@@ -40,7 +40,7 @@ def apply_proposal(
     """Apply all edits of a proposal, or name every edit that cannot be applied.
 
     `allow`: patterns of protected paths that may be edited (see `paths.check_path`) and that may
-    gain keys (see `leaks`).
+    gain keys (see `_leaks`).
     `include_test`: also create the reproduction test, after the other edits.
     `shown`: inclusive line ranges that the model was shown, by path. They decide between several
     matches of one search text.
@@ -57,7 +57,9 @@ def apply_proposal(
     changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
-    failures.extend(_leaks(changes, applied, allow))
+    for path, reason in _leaks(changes, allow).items():
+        index = next((edit.index for edit in applied if edit.path == path), 0)
+        failures.append(EditFailure(index, path, "secret", reason))
     if failures:
         return ApplyFailure(tuple(failures))
     repairs = (*proposal.repairs, *session.repairs)
@@ -82,15 +84,6 @@ def _failure(index: int, edit: Edit, miss: Miss) -> EditFailure:
     )
 
 
-def _leaks(
-    changes: Sequence[FileChange], applied: Sequence[AppliedEdit], allow: Collection[str]
-) -> Iterator[EditFailure]:
-    """Report each leak as a failure of the first edit of that file."""
-    for leak in leaks(changes, allow):
-        index = next((edit.index for edit in applied if edit.path == leak.path), 0)
-        yield EditFailure(index, leak.path, "secret", leak.reason)
-
-
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:
     path = _shown(proposal.edits[0].path) if proposal.edits else ""
     if applied and all(edit.tier is MatchTier.ALREADY_APPLIED for edit in applied):
@@ -110,16 +103,8 @@ def _shown(path: str) -> str:
 # ------------------------------------------------------------------------------------------ secrets
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """A file that a proposal must not write, and why. The reason never repeats the value."""
-
-    path: str
-    reason: str
-
-
-def leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> tuple[Leak, ...]:
-    """Return one entry for each file that would gain a key, or a mask in place of a value.
+def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[str, str]:
+    """Return the files that would gain a key, or a mask in place of a value, and why.
 
     A model that was talked into it could copy a key from another place into a file, and one that
     was shown a masked line could write the mask over the value. Only keys of a known form count: a
@@ -129,8 +114,8 @@ def leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> tuple[L
     """
     had = {value for change in changes for value in _values(_text(change.before))}
     written = (change for change in changes if not is_allowed(change.path, allow))
-    found = ((change.path, _problem(change, had)) for change in written)
-    return tuple(Leak(path, problem) for path, problem in found if problem)
+    problems = {change.path: _problem(change, had) for change in written}
+    return {path: problem for path, problem in problems.items() if problem}
 
 
 def _problem(change: FileChange, had: Collection[str]) -> str:
@@ -192,8 +177,7 @@ def adopt_files(
             refused[path] = tier.reason
         else:
             tiers[path] = tier
-    for leak in leaks(tree.changes(), allow):
-        refused[leak.path] = leak.reason
+    refused |= _leaks(tree.changes(), allow)
     changes = tuple(change for change in tree.changes() if change.path not in refused)
     edits = tuple(
         AppliedEdit(i, change.path, tiers[change.path], 1) for i, change in enumerate(changes)

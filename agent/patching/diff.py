@@ -10,10 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rapidfuzz.distance import Indel
 
+from agent.patching.lines import Step, filled
 from agent.repository import blob_id
 from agent.types import FileChange
 
@@ -32,16 +32,6 @@ _HEADING_BYTES = 80
 _ESCAPES = {0x07: "a", 0x08: "b", 0x09: "t", 0x0A: "n", 0x0B: "v", 0x0C: "f", 0x0D: "r"}
 
 Lines = Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Lines `a_start:a_end` of the old file become `b_start:b_end` of the new one."""
-
-    a_start: int
-    a_end: int
-    b_start: int
-    b_end: int
 
 
 def unified_diff(changes: Sequence[FileChange]) -> bytes:
@@ -116,9 +106,9 @@ def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
         yield _hunk(a, b, group, heading)
 
 
-def _groups(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+def _groups(changes: Sequence[Step]) -> Iterator[list[Step]]:
     """Group changes whose context would touch or overlap."""
-    group: list[_Change] = []
+    group: list[Step] = []
     for change in changes:
         if group and change.a_start - group[-1].a_end > 2 * _CONTEXT:
             yield group
@@ -128,7 +118,7 @@ def _groups(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
         yield group
 
 
-def _hunk(a: Lines, b: Lines, group: Sequence[_Change], heading: bytes) -> bytes:
+def _hunk(a: Lines, b: Lines, group: Sequence[Step], heading: bytes) -> bytes:
     first, last = group[0], group[-1]
     lead = min(_CONTEXT, first.a_start)
     trail = min(_CONTEXT, len(a) - last.a_end)
@@ -169,15 +159,9 @@ def _heading(a: Lines, floor: int, start: int) -> bytes:
 # ---------------------------------------------------------------------------------------- matching
 
 
-def _changes(a: Lines, b: Lines) -> list[_Change]:
+def _changes(a: Lines, b: Lines) -> list[Step]:
     """Return the differences in order, as maximal runs."""
-    changes: list[_Change] = []
-    a_done = b_done = 0
-    for a_start, b_start, size in [*_common_runs(a, b), (len(a), len(b), 0)]:
-        if (a_start, b_start) != (a_done, b_done):
-            changes.append(_Change(a_done, a_start, b_done, b_start))
-        a_done, b_done = a_start + size, b_start + size
-    return changes
+    return [step for step in filled(_common_runs(a, b), len(a), len(b)) if not step.equal]
 
 
 def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
@@ -186,9 +170,9 @@ def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
     pending = [(0, len(a), 0, len(b))]
     while pending:
         a_low, a_high, b_low, b_high = pending.pop()
-        head = _common_length(a, b, a_low, a_high, b_low, b_high)
+        head = _common_length(a[a_low:a_high], b[b_low:b_high])
         a_low, b_low = a_low + head, b_low + head
-        tail = _common_tail(a, b, a_low, a_high, b_low, b_high)
+        tail = _common_length(a[a_low:a_high][::-1], b[b_low:b_high][::-1])
         a_high, b_high = a_high - tail, b_high - tail
         runs.extend(((a_low - head, b_low - head, head), (a_high, b_high, tail)))
         if a_low == a_high or b_low == b_high:
@@ -201,20 +185,9 @@ def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
     return sorted(run for run in runs if run[2])
 
 
-def _common_length(a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int) -> int:
-    limit = min(a_high - a_low, b_high - b_low)
-    size = 0
-    while size < limit and a[a_low + size] == b[b_low + size]:
-        size += 1
-    return size
-
-
-def _common_tail(a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int) -> int:
-    limit = min(a_high - a_low, b_high - b_low)
-    size = 0
-    while size < limit and a[a_high - 1 - size] == b[b_high - 1 - size]:
-        size += 1
-    return size
+def _common_length(a: Lines, b: Lines) -> int:
+    size = min(len(a), len(b))
+    return next((k for k in range(size) if a[k] != b[k]), size)
 
 
 def _between(

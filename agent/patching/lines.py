@@ -171,10 +171,11 @@ def steps(a: Sequence[str], b: Sequence[str]) -> list[Step]:
             for op in Indel.opcodes(inner_a, inner_b)
             if op.tag == "equal"
         ]
-    return _filled([(0, 0, head), *middle, (len(a) - tail, len(b) - tail, tail)], len(a), len(b))
+    return filled([(0, 0, head), *middle, (len(a) - tail, len(b) - tail, tail)], len(a), len(b))
 
 
-def _filled(runs: Sequence[tuple[int, int, int]], a_size: int, b_size: int) -> list[Step]:
+def filled(runs: Sequence[tuple[int, int, int]], a_size: int, b_size: int) -> list[Step]:
+    """Return equal runs (start in a, start in b, size) with the changed runs between them."""
     result: list[Step] = []
     a_done = b_done = 0
     for a_start, b_start, size in [*runs, (a_size, b_size, 0)]:

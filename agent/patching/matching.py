@@ -201,13 +201,7 @@ class _Search:
         start, end, literal = place.start, place.end, place.make() or ""
         if _already_added(self.page, self.wanted, start):
             return Located(MatchTier.ALREADY_APPLIED, Match(start, end, literal))
-        text, repairs = mend_exact(
-            self.page,
-            self.wanted,
-            (start, end),
-            literal,
-            lambda text: self.intact(Match(start, end, text)),
-        )
+        text, repairs = mend_exact(self.page, self.wanted, (start, end), literal)
         return Located(MatchTier.EXACT, Match(start, end, text), repairs)
 
 
@@ -292,51 +286,36 @@ def _region(page: Page, wanted: Wanted, at: dict[int, int]) -> Occurrence:
 
 def _elision(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     """Match a search text with `...`. Each part has one occurrence after the one before it."""
-    parts = elision_parts(wanted)
-    pieces: list[Callable[[], str | None]] = []
-    start = end = 0
-    for number, part in enumerate(parts):
-        places = [one for one in _strictest(page, part) if number == 0 or one.start >= end]
-        if len(places) != 1:
+    pieces: list[tuple[Wanted, Occurrence]] = []
+    for part in elision_parts(wanted):
+        tiers = (_by_lines(normal)(page, part) for _, normal in _LINE_TIERS)
+        places = next(filter(None, tiers), ())
+        after = [place for place in places if not pieces or place.start >= pieces[-1][1].end]
+        if len(after) != 1:
             return []
-        place = places[0]
-        gap = "" if number == 0 else page.text[end : place.start]
-        pieces.append(_piece(page, part, place, gap))
-        start, end = start if number else place.start, place.end
+        pieces.append((part, after[0]))
 
     def make() -> str | None:
-        texts = [piece() for piece in pieces]
-        return None if None in texts else "".join(text or "" for text in texts)
+        text, done = "", pieces[0][1].start
+        for part, place in pieces:
+            changed = any(not step.equal for step in part.steps)
+            new = place.make() if changed else page.text[place.start : place.end]
+            if new is None:
+                return None
+            text += page.text[done : place.start] + new
+            done = place.end
+        return text
 
-    return [Occurrence(start, end, make)] if parts else []
-
-
-def _piece(page: Page, part: Wanted, place: Occurrence, gap: str) -> Callable[[], str | None]:
-    def make() -> str | None:
-        changed = any(not step.equal for step in part.steps)
-        text = place.make() if changed else page.text[place.start : place.end]
-        return None if text is None else gap + text
-
-    return make
-
-
-def _strictest(page: Page, part: Wanted) -> Sequence[Occurrence]:
-    found = (_by_lines(normal)(page, part) for _, normal in _LINE_TIERS)
-    return next((places for places in found if places), [])
+    return [Occurrence(pieces[0][1].start, pieces[-1][1].end, make)] if pieces else []
 
 
 # ------------------------------------------------------------------------- forms of a search text
 
 # A number and its separator from the line: `12: x`, `12| x`, `L12 x`, `cat -n`. Where the blank
 # after a separator is missing, all lines are shifted by one column, which tiers handle.
-_NUMBERED = tuple(
-    re.compile(form)
-    for form in (
-        r" *(\d{1,7})\t(.*)",  # cat -n
-        r" *(\d{1,7}) ?[:|\u2502] ?(.*)",
-        r" *L(\d{1,7})[:|]? ?(.*)",
-        r" *(\d{1,7}) (.*)",
-    )
+_NUMBERED = (
+    re.compile(r" *L?(\d{1,7})\t(.*)"),  # cat -n
+    re.compile(r" *L?(\d{1,7})(?: ?[:|\u2502] ?| )(.*)"),
 )
 
 

@@ -165,9 +165,7 @@ class TestReplyModel(Strict):
 
 def schema_of_test() -> dict[str, Any]:
     """Return the JSON Schema of a reply that holds a reproduction test alone."""
-    raw = TestReplyModel.model_json_schema()
-    schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
-    return schema
+    return _schema_of(TestReplyModel)
 
 
 def reply_schema(*, partial: bool = False) -> dict[str, Any]:
@@ -175,7 +173,11 @@ def reply_schema(*, partial: bool = False) -> dict[str, Any]:
 
     `partial`: the reply may refer to the edits of the reply before it.
     """
-    raw = (RepairReplyModel if partial else ReplyModel).model_json_schema()
+    return _schema_of(RepairReplyModel if partial else ReplyModel)
+
+
+def _schema_of(model: type[Strict]) -> dict[str, Any]:
+    raw = model.model_json_schema()
     schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
     return schema
 
@@ -391,7 +393,7 @@ def _edits(raw: Any, problems: list[str]) -> list[Edit]:
         problems.append("edits: missing (give a list of edits; [] if nothing is to be changed)")
         return []
     if not isinstance(raw, list):
-        problems.append(f"edits: must be a list, is {_kind(raw)}")
+        problems.append("edits: must be a list")
         return []
     if len(raw) > MAX_EDITS:
         problems.append(f"edits: {len(raw)} are too many, at most {MAX_EDITS} are taken")
@@ -402,7 +404,7 @@ def _edits(raw: Any, problems: list[str]) -> list[Edit]:
 
 def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
     if not isinstance(raw, dict):
-        problems.append(f"{place}: must be an object, is {_kind(raw)}")
+        problems.append(f"{place}: must be an object")
         return None
     # `"delete": false` asks for nothing.
     given = {k: v for k, v in raw.items() if v is not None and (k, v) != ("delete", False)}
@@ -459,48 +461,10 @@ def _checked(
         return model.model_validate(given)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            problems.append(f"{_place(place, one['loc'])}: {_in_words(one)}")
+            where = [*filter(None, [place]), *one["loc"]]
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+            problems.append(f"{path.removeprefix('.')}: {one['msg']}")
         return None
-
-
-def _place(prefix: str, parts: Sequence[int | str]) -> str:
-    place = prefix
-    for part in parts:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
-    return place
-
-
-_WANTED = {
-    "string_type": "a string",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "model_type": "an object",
-    "literal_error": "true",
-}
-
-
-def _in_words(error: Any) -> str:
-    kind = error["type"]
-    if kind == "missing":
-        return "missing"
-    wanted = _WANTED.get(kind)
-    return f"must be {wanted}, is {_kind(error['input'])}" if wanted else str(error["msg"])
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
 
 
 def _schema_failure(problems: Sequence[str]) -> ParseFailure:

@@ -7,7 +7,7 @@ is written, in the indentation of the file. So an inexact quotation changes noth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -283,7 +283,7 @@ _OUTERMOST = re.compile(r"(?:async def|def|class|@|if __name__|from|import)\b")
 
 
 def mend_exact(
-    page: Page, wanted: Wanted, span: tuple[int, int], text: str, intact: Callable[[str], bool]
+    page: Page, wanted: Wanted, span: tuple[int, int], text: str
 ) -> tuple[str, tuple[Repair, ...]]:
     """Return the replacement `text` of an exact match, with slips that its place shows repaired."""
     repairs: list[Repair] = []
@@ -292,25 +292,16 @@ def mend_exact(
         text += "\n"
         note = "the replacement's last line would have run into the next one"
         repairs.append(Repair("final-newline", note, "broken-syntax"))
-    line = page.text[page.text.rfind("\n", 0, start) + 1 : start]
-    mended = _indented(wanted, line if is_blank(line) else "", text, intact)
-    if mended is not None:
-        text = mended
+    margin = page.text[page.text.rfind("\n", 0, start) + 1 : start]
+    if margin and is_blank(margin) and len(wanted.old) == 1 and _hangs(wanted, margin):
+        # The search text is one line without its indentation, and so are all new ones.
+        text = "\n".join(
+            margin + line if number and not is_blank(line) else line
+            for number, line in enumerate(text.split("\n"))
+        )
         note = "the replacement was indented as the text that it replaces"
         repairs.append(Repair("indentation", note, "broken-syntax"))
     return text, tuple(repairs)
-
-
-def _indented(wanted: Wanted, margin: str, text: str, intact: Callable[[str], bool]) -> str | None:
-    """Return the text in another indentation; `margin` stands before the match."""
-    if margin and len(wanted.old) == 1 and _hangs(wanted, margin):
-        # The search text is one line without its indentation, and so are all new ones.
-        first, _, rest = text.partition("\n")
-        return f"{first}\n{_shifted(rest, '', margin)}"
-    ways = [way for way in _ways(wanted, text, margin) if way != text]
-    if not ways or intact(text):
-        return None  # in nearly all cases there is no other way, and nothing is parsed
-    return next((way for way in ways if intact(way)), None)
 
 
 def _hangs(wanted: Wanted, margin: str) -> bool:
@@ -324,24 +315,3 @@ def _hangs(wanted: Wanted, margin: str) -> bool:
     return all(indent_of(line).startswith(depth) for line in rest) and not all(
         indent_of(line).startswith(margin + depth) for line in rest
     )
-
-
-def _ways(wanted: Wanted, text: str, margin: str) -> Iterator[str]:
-    """Return the replacement indented like the first or least indented line of the search text."""
-    old = [indent_of(line) for line in wanted.old if not is_blank(line)]
-    new = [indent_of(line) for line in text.split("\n") if not is_blank(line)]
-    if not old or not new:
-        return
-    pairs = [(new[0], old[0]), (min(new, key=len), min(old, key=len)), (new[0], margin + old[0])]
-    for have, want in dict.fromkeys(pairs):
-        if have != want and all(indent.startswith(have) for indent in new):
-            yield _shifted(text, have, want)
-    if margin and len(new) > 1 and new[0] == margin + old[0]:
-        # The first line brings the indentation that already stands before the match.
-        yield text[len(margin) :]
-
-
-def _shifted(text: str, have: str, want: str) -> str:
-    """Return the text with the indentation `have` of its lines replaced by `want`."""
-    lines = text.split("\n")
-    return "\n".join(line if is_blank(line) else want + line[len(have) :] for line in lines)

@@ -158,21 +158,21 @@ def test_an_empty_reply_that_names_no_code_is_no_request(missing: list[str] | No
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ({"edits": [EDIT, {"path": "b", "replace": "x"}]}, "edits[1].search: missing"),
-        ({"edits": [{**EDIT, "path": 3}]}, "edits[0].path: must be a string, is a number"),
-        ({"edits": [{**EDIT, "line": "3"}]}, "edits[0].line: must be an integer, is a string"),
-        ({"edits": [{**EDIT, "line": True}]}, "edits[0].line: must be an integer, is true"),
-        ({"edits": ["x"]}, "edits[0]: must be an object, is a string"),
-        ({"edits": {"path": "a"}}, "edits: must be a list, is an object"),
+        ({"edits": [EDIT, {"path": "b", "replace": "x"}]}, "edits[1].search: Field required"),
+        ({"edits": [{**EDIT, "path": 3}]}, "edits[0].path: Input should be a valid string"),
+        ({"edits": [{**EDIT, "line": "3"}]}, "edits[0].line: Input should be a valid integer"),
+        ({"edits": [{**EDIT, "line": True}]}, "edits[0].line: Input should be a valid integer"),
+        ({"edits": ["x"]}, "edits[0]: must be an object"),
+        ({"edits": {"path": "a"}}, "edits: must be a list"),
         ({"edits": [{**EDIT, "create": ""}]}, "this one mixes them"),
         ({"edits": [{"path": "a", "text": "x"}]}, "it has 'path', 'text'"),
         ({"edits": [{"path": "a", "delete": False}]}, "edits[0]: needs"),
-        ({"edits": [{"path": "a", "delete": "yes"}]}, "edits[0].delete: must be true, is a string"),
-        ({"edits": [EDIT], "thought": 1}, "thought: must be a string, is a number"),
-        ({"edits": [EDIT], "missing": [1]}, "missing[0]: must be a string, is a number"),
+        ({"edits": [{"path": "a", "delete": "yes"}]}, "edits[0].delete: Input should be True"),
+        ({"edits": [EDIT], "thought": 1}, "thought: Input should be a valid string"),
+        ({"edits": [EDIT], "missing": [1]}, "missing[0]: Input should be a valid string"),
         (
             {"edits": [EDIT], "reproduction_test": {"path": "t"}},
-            "reproduction_test.content: missing",
+            "reproduction_test.content: Field required",
         ),
         ({"edits": [EDIT] * 501}, "edits: 501 are too many"),
         ({"thought": "x"}, "edits: missing (the object has 'thought')"),
@@ -188,8 +188,8 @@ def test_schema_problems_name_their_place(reply: Any, reason: str) -> None:
 def test_all_schema_problems_are_named_at_once() -> None:
     outcome = failure(json.dumps({"edits": [{"path": "a", "search": 1}, {"create": "x"}]}))
     assert outcome.reason == (
-        "edits[0].search: must be a string, is a number; edits[0].replace: missing; "
-        "edits[1].path: missing"
+        "edits[0].search: Input should be a valid string; edits[0].replace: Field required; "
+        "edits[1].path: Field required"
     )
 
 

@@ -69,20 +69,6 @@ def test_no_line_feed_is_added_where_none_is_lost(search: str, replace: str, end
 # ------------------------------------------------------------------------------------- indentation
 
 
-@pytest.mark.parametrize(
-    "replace",
-    [
-        "    if value is not None:\n        return value\n",
-        "if value is not None:\n    return value\n",
-    ],
-)
-def test_a_replacement_is_moved_to_where_its_search_text_stands(replace: str) -> None:
-    search = "        if value:\n            return value\n"
-    patch = run(change(search, replace))
-    assert after(patch) == SOURCE.replace("if value:", "if value is not None:")
-    assert [repair.name for repair in patch.repairs] == ["indentation"]
-
-
 def test_new_lines_hang_below_a_line_that_was_quoted_without_its_indentation() -> None:
     patch = run(change("return value\n", "print(value)\nreturn value\n"))
     assert "            print(value)\n            return value\n" in after(patch)
