@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.patching.elision import is_version_of, not_whole
 from agent.patching.file_text import FileText, Narrow, Spliced, Track, open_text, plain
 from agent.patching.file_tree import Tree
+from agent.patching.lines import is_version_of, not_whole
 from agent.patching.matching import DEEP_TIERS, Hints, Located, Match, locate
 from agent.patching.paths import (
     DIFF_SIDES,

@@ -16,7 +16,6 @@ from itertools import pairwise
 
 from rapidfuzz import fuzz
 
-from agent.patching.elision import abbreviates, elision_parts
 from agent.patching.file_text import FileText, plain
 from agent.patching.lines import (
     MAX_OCCURRENCES,
@@ -24,6 +23,8 @@ from agent.patching.lines import (
     Page,
     Step,
     Wanted,
+    abbreviates,
+    elision_parts,
     indent_of,
     is_blank,
     plain_punctuation,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from agent.patching.readers.blocks import read_blocks
 from agent.patching.readers.diffs import read_diffs
-from agent.patching.readers.envelopes import read_envelopes
+from agent.patching.readers.hunks import read_envelopes
 from agent.patching.readers.json_objects import read_json
 from agent.patching.readers.reply import Outcome, Reply
 from agent.patching.readers.whole_files import read_whole_files

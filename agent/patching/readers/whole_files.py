@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.patching.elision import surely_elided
+from agent.patching.lines import surely_elided
 from agent.patching.readers.reply import (
     Fence,
     Outcome,
