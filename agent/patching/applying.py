@@ -6,11 +6,11 @@ are still tried against the state without it, so that one answer names everythin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.patching.diff import unified_diff
-from agent.patching.edit_session import EditOutcome, EditSession
+from agent.patching.edit_session import EditSession
 from agent.patching.file_tree import FileSource, Tree
 from agent.patching.paths import RefusedPath, check_path, is_allowed
 from agent.patching.refusals import Miss
@@ -51,9 +51,13 @@ def apply_proposal(
     for index, edit in enumerate(_edits(proposal, include_test=include_test)):
         done = session.apply(index, edit)
         if isinstance(done, Miss):
-            failures.append(_failure(index, edit, done))
+            path = _shown(edit.path)
+            failures.append(
+                EditFailure(index, path, done.kind, done.reason, done.candidates, done.advice)
+            )
         else:
-            applied.append(_applied(index, edit, done))
+            written = "" if edit.path.removeprefix("./") == done.path else _shown(edit.path)
+            applied.append(AppliedEdit(index, done.path, done.tier, done.line, written))
     changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
@@ -71,17 +75,6 @@ def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:
     if not include_test or test is None:
         return proposal.edits
     return (*proposal.edits, CreateFile(test.path, test.content))
-
-
-def _applied(index: int, edit: Edit, done: EditOutcome) -> AppliedEdit:
-    written = "" if edit.path.removeprefix("./") == done.path else _shown(edit.path)
-    return AppliedEdit(index, done.path, done.tier, done.line, written)
-
-
-def _failure(index: int, edit: Edit, miss: Miss) -> EditFailure:
-    return EditFailure(
-        index, _shown(edit.path), miss.kind, miss.reason, miss.candidates, miss.advice
-    )
 
 
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:
@@ -112,7 +105,8 @@ def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[s
 
     `allow`: patterns of paths that are not checked, as in `paths.check_path`.
     """
-    had = {value for change in changes for value in _values(_text(change.before))}
+    before = (_text(change.before) for change in changes)
+    had = {text[secret.start : secret.end] for text in before for secret in find_secrets(text)}
     written = (change for change in changes if not is_allowed(change.path, allow))
     problems = {change.path: _problem(change, had) for change in written}
     return {path: problem for path, problem in problems.items() if problem}
@@ -134,10 +128,6 @@ def _problem(change: FileChange, had: Collection[str]) -> str:
                 f"says that it is made up (a user's --allow {change.path} lets it pass)"
             )
     return ""
-
-
-def _values(text: str) -> Iterator[str]:
-    return (text[found.start : found.end] for found in find_secrets(text))
 
 
 def _text(data: bytes | None) -> str:

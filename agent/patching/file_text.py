@@ -167,7 +167,7 @@ def open_text(data: bytes, *, python: bool = False) -> FileText | None:
         return None
     decoded = decode(data, cookie=python)
     errors = "surrogateescape" if decoded.replaced and decoded.encoding == "utf-8" else "strict"
-    mark = _mark(data, decoded.encoding) if decoded.bom else b""
+    mark = data[: len("\ufeff".encode(decoded.encoding))] if decoded.bom else b""
     try:
         raw = data[len(mark) :].decode(decoded.encoding, errors)
         if mark + raw.encode(decoded.encoding, errors) != data:
@@ -190,10 +190,6 @@ def plain(text: str) -> str:
 def shown(text: str) -> str:
     """Return a printable text: bytes that fit no encoding become U+FFFD."""
     return _UNDECODED.sub("\ufffd", text)
-
-
-def _mark(data: bytes, encoding: str) -> bytes:
-    return data[: len("\ufeff".encode(encoding))]
 
 
 def _line_ends(raw: str) -> tuple[Sequence[int], Sequence[int]]:
@@ -262,16 +258,12 @@ class Track:
 
     def line(self, line: int, now: str) -> int:
         """Return where an original line is now (both 1-based), or the nearest if it is gone."""
-        offset = self._start(line)
+        if not self._starts:
+            self._starts = Page(self.file.text).starts
+        offset = self._starts[min(line, len(self._starts)) - 1]
         for low, high, size in self._done:
             if offset >= high:
                 offset += size - (high - low)
             elif offset > low:
                 offset = low
         return now.count("\n", 0, offset) + 1
-
-    def _start(self, line: int) -> int:
-        """Return the offset of a line of the original."""
-        if not self._starts:
-            self._starts = Page(self.file.text).starts
-        return self._starts[min(line, len(self._starts)) - 1]

@@ -181,7 +181,13 @@ class Tree:
         content = self.files.read(path) if path in self.files.files else None
         if content is not None:
             return content
-        return self._not_usable(path) if self.exists(path) else self._unknown(path)
+        if self.exists(path):
+            reason = next((f.reason for f in self.files.skipped if f.path == path), "unreadable")
+            kind: ApplyKind = "too-large" if reason == "too-large" else "not-text"
+            return Miss(kind, f"the path exists, but is not an editable text file ({reason})")
+        alike = similar_paths(path, self.files.files.keys() - self.deleted())
+        hint = f"; did you mean {' or '.join(alike)}?" if alike else ""
+        return Miss("unknown-file", f"there is no such file{hint}")
 
     def language(self, path: str) -> str:
         """Return the language of a file; the name decides for a new one."""
@@ -192,16 +198,6 @@ class Tree:
         """Whether the file is executable, also after it was renamed."""
         file = self.files.files.get(path)
         return self.modes.get(path, bool(file and file.executable))
-
-    def _not_usable(self, path: str) -> Miss:
-        reason = next((f.reason for f in self.files.skipped if f.path == path), "unreadable")
-        kind: ApplyKind = "too-large" if reason == "too-large" else "not-text"
-        return Miss(kind, f"the path exists, but is not an editable text file ({reason})")
-
-    def _unknown(self, path: str) -> Miss:
-        alike = similar_paths(path, self.files.files.keys() - self.deleted())
-        hint = f"; did you mean {' or '.join(alike)}?" if alike else ""
-        return Miss("unknown-file", f"there is no such file{hint}")
 
     def deleted(self) -> set[str]:
         """Return the paths that earlier edits have removed."""
@@ -293,9 +289,14 @@ class Tree:
 
     def changes(self) -> tuple[FileChange, ...]:
         """Return the differences from the original files, in order of path."""
-        changes = (self._change(path, after) for path, after in sorted(self.contents.items()))
+        base = self.files
+        changes = (
+            FileChange(
+                path,
+                base.read(path) if path in base.files else None,
+                after,
+                executable=self.executable(path),
+            )
+            for path, after in sorted(self.contents.items())
+        )
         return tuple(change for change in changes if change.before != change.after)
-
-    def _change(self, path: str, after: bytes | None) -> FileChange:
-        before = self.files.read(path) if path in self.files.files else None
-        return FileChange(path, before, after, executable=self.executable(path))

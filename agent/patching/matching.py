@@ -21,7 +21,6 @@ from agent.patching.lines import (
     MAX_OCCURRENCES,
     Normal,
     Page,
-    Step,
     Wanted,
     abbreviates,
     elision_parts,
@@ -448,16 +447,13 @@ def _is_inside(page: Page, place: Occurrence, headers: Sequence[str]) -> bool:
 
 def is_placed(wanted: Wanted, at: dict[int, int]) -> bool:
     """Whether each change stands among lines that are as far apart in the file as in the reply."""
-    return all(step.equal or is_level(wanted, at, step) for step in wanted.steps)
-
-
-def is_level(wanted: Wanted, at: dict[int, int], step: Step) -> bool:
-    """Whether one change does."""
-    around = wanted.around(step)
-    inside = [index for index in around if step.a_start <= index < step.a_end]
-    return all(
-        i in at and j in at and at[j] - at[i] == j - i for i, j in pairwise(inside or around)
-    )
+    for step in (step for step in wanted.steps if not step.equal):
+        around = wanted.around(step)
+        inside = [index for index in around if step.a_start <= index < step.a_end]
+        for i, j in pairwise(inside or around):
+            if i not in at or j not in at or at[j] - at[i] != j - i:
+                return False
+    return True
 
 
 # ------------------------------------------------------------------------------------ applied edits

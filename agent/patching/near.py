@@ -106,17 +106,17 @@ def _fit(page: Page, wanted: Wanted, low: int, high: int) -> _Fit | None:
         if step.equal:
             same.update(pairs)
         elif step.a_end - step.a_start == step.b_end - step.b_start:
-            like.update((i, k) for i, k in pairs if _alike(wanted.old[i], page.lines[k]))
+            like.update(
+                (i, k)
+                for i, k in pairs
+                if fuzz.ratio(wanted.old[i].strip(), page.lines[k].strip()) >= _LIKE
+            )
     weight = sum(len(wanted.old[i].strip()) for i in same)
     return _Fit(same, same | like, weight) if same else None
 
 
 def _key(line: str) -> str:
     return spaceless(plain_punctuation(line))
-
-
-def _alike(a: str, b: str) -> bool:
-    return fuzz.ratio(a.strip(), b.strip()) >= _LIKE
 
 
 def _is_sound(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> bool:

@@ -63,7 +63,8 @@ def parse_reply(
     readings = [outcome for outcome in outcomes if isinstance(outcome, Reading)]
     if len(readings[0].proposal.edits) > MAX_EDITS:
         return ParseFailure("malformed", f"the reply has more than {MAX_EDITS} edits")
-    rival = next((r for r in readings[1:] if not _same(r.proposal, readings[0].proposal)), None)
+    essences = [[_essence(edit) for edit in reading.proposal.edits] for reading in readings]
+    rival = next((r for r, own in zip(readings, essences, strict=True) if own != essences[0]), None)
     if rival is not None:
         return _mixed(reply, readings[0], rival)
     return _meant(_with_repairs(reply, readings[0]))
@@ -186,10 +187,6 @@ def _inside(inner: Reading | Trouble, outer: Reading | Trouble) -> bool:
         if index == len(around) or start < around[index][0]:
             return False
     return True
-
-
-def _same(one: PatchProposal, other: PatchProposal) -> bool:
-    return [_essence(edit) for edit in one.edits] == [_essence(edit) for edit in other.edits]
 
 
 def _essence(edit: Edit) -> Edit:

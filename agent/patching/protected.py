@@ -244,11 +244,8 @@ def _parsed(line: str) -> Iterator[_Rule]:
 
 def _translated(part: str) -> str:
     """Write a part as `fnmatch` has it: `[^a]` is `[!a]` there, and it knows no backslash."""
-    return _ESCAPED.sub(_literal, part).replace("[^", "[!")
-
-
-def _literal(escaped: re.Match[str]) -> str:
-    return f"[{escaped[1]}]" if escaped[1] in "*?[" else escaped[1]
+    plain = _ESCAPED.sub(lambda m: f"[{m[1]}]" if m[1] in "*?[" else m[1], part)
+    return plain.replace("[^", "[!")
 
 
 def _fits(patterns: tuple[str, ...], parts: tuple[str, ...]) -> bool:

@@ -249,7 +249,10 @@ def to_proposal(
     """
     problems: list[str] = []
     raw = reply.get("edits")
-    partial = _is_numbered(raw)
+    partial = raw == SAME or (
+        isinstance(raw, list)
+        and any(isinstance(one, dict) and one.get("edit") is not None for one in raw)
+    )
     edits = _changed(raw, earlier, problems) if partial else _edits(raw, problems)
     given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": [], "outdated_tests": []}
     test = given.get("reproduction_test")
@@ -281,13 +284,6 @@ def to_proposal(
 
 SAME = "same"
 """The value of "edits" in a reply to a repair that keeps all edits of the reply before it."""
-
-
-def _is_numbered(edits: object) -> bool:
-    """Whether the edits of a reply refer by number, or as a whole, to those of the one before."""
-    if isinstance(edits, list):
-        return any(isinstance(one, dict) and one.get("edit") is not None for one in edits)
-    return edits == SAME
 
 
 def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> list[Edit]:

@@ -64,7 +64,8 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
     if _is_absolute(wanted, window):
         shift: Shift | None = Shift({})
     else:
-        shift = Shift.between(window.pairs(wanted), _written(wanted), window.uses_tabs)
+        new = [line for line in wanted.added if not is_blank(line)]
+        shift = Shift.between(window.pairs(wanted), new, window.uses_tabs)
     result: list[str] = []
     done = 0  # lines of the window that are done; those between two steps are kept
     for step in wanted.steps:
@@ -150,10 +151,6 @@ def _is_absolute(wanted: Wanted, window: Window) -> bool:
     least_old = min((indent_of(old) for old, _ in pairs), key=len)
     least_file = min((indent_of(line) for _, line in pairs), key=len)
     return min(new, key=len) == least_file != least_old
-
-
-def _written(wanted: Wanted) -> list[str]:
-    return [line for line in wanted.added if not is_blank(line)]
 
 
 # ------------------------------------------------------------------------------------ indentation
