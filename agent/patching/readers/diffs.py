@@ -33,6 +33,9 @@ _START = re.compile(
     r"|(?:`{3,}|~{3,})(?:diff|patch)[ \t]*\n(?=[ +-]))",
     re.MULTILINE,
 )
+_INDENTED = re.compile(
+    r"^[ \t]{1,12}(?:diff --git \S|--- \S[^\n]*\n[ \t]{1,12}\+\+\+ \S)", re.MULTILINE
+)
 _TIME = re.compile(
     r"(?:\t.*|\s+\d{4}-\d\d-\d\d[ T].*|\s+\((?:original|modified|updated|new|old)\))$"
 )
@@ -69,6 +72,12 @@ def read_diffs(reply: Reply) -> Outcome:
         if diff.edits:
             path = diff.edits[-1].path
         edits.extend(diff.edits)
+    ends = [0, *(offset for span in spans for offset in span), len(text)]
+    gaps = zip(ends[::2], ends[1::2], strict=True)
+    indented = next(filter(None, (_INDENTED.search(text, *gap) for gap in gaps)), None)
+    if indented:
+        what = "the diff is indented; begin its lines at the margin"
+        return Trouble(malformed(reply, _SHAPE, indented.start(), what), indented.span())
     if not spans:
         return None
     around = (spans[0][0], spans[-1][1])

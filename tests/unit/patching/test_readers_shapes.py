@@ -197,6 +197,15 @@ def test_forgiven_context_lines() -> None:
         ("```diff\n@@ -1 +1 @@\n-b\n+c\n```\n", "malformed"),
         ("```diff\n--- a/a.py\n+++ b/a.py\n@@ -8,7 +8,9 @@\n+c\n```\n", "malformed"),
         ("```diff\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n b\n```\n", "no-edit"),
+        (
+            "1. x\n  ```diff\n  --- a/a.py\n  +++ b/a.py\n  @@ -1 +1 @@\n  -b\n  +c\n  ```\n",
+            "malformed",
+        ),
+        (
+            "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-b\n+c\n\nand\n\n"
+            "  --- a/b.py\n  +++ b/b.py\n  @@ -1 +1 @@\n  -b\n  +c\n",
+            "malformed",
+        ),
         ("diff --git a/a b/a\nold mode 100644\nnew mode 100755\n", "malformed"),
         ("diff --git a/a.png b/a.png\nBinary files differ\n", "malformed"),
     ],
