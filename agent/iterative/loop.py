@@ -28,9 +28,8 @@ from agent.iterative.actions import (
     offered_tools,
     read_actions,
 )
-from agent.iterative.answers import MAX_READ_LINES
 from agent.iterative.conversation import Conversation, Opening, describe_attempts
-from agent.iterative.working_copy import ActionResult, WorkingCopy
+from agent.iterative.working_copy import MAX_READ_LINES, ActionResult, WorkingCopy
 from agent.run.attempts import Attempt
 from agent.run.prompting import iterative_start, render
 from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS

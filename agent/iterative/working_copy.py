@@ -21,15 +21,6 @@ from agent.iterative.actions import (
     RunTests,
     Search,
 )
-from agent.iterative.answers import (
-    MAX_READ_LINES,
-    describe_command,
-    describe_edit,
-    describe_test_run,
-    list_entries,
-    list_lines,
-    show_region,
-)
 from agent.patching import (
     OverlayFiles,
     adopt_files,
@@ -47,17 +38,26 @@ from agent.types import (
     AppliedEdit,
     AppliedPatch,
     ApplyFailure,
+    CommandRun,
     Completion,
     CreateFile,
     FileChange,
+    MatchTier,
+    Outcome,
     ParseFailure,
     PatchProposal,
     Problem,
     Repair,
     ReproductionTest,
+    TestRun,
 )
 from agent.types.protocols import Services, Snapshot
-from agent.verify import known_secrets
+from agent.verify import failure_texts, known_secrets
+
+MAX_READ_LINES = 250  # lines that one `read` shows: about 2,500 tokens
+MAX_LIST_ENTRIES = 200  # entries that one `list` shows
+_OUTPUT_SHOWN = 8_000  # characters of a command's output: about 2,000 tokens
+_PATHS_SHOWN = 3  # paths of one kind that a command changed
 
 MAX_SEARCH_HITS = 12  # hits of one ranked `search`
 MAX_EXACT_HITS = 40  # hits of one exact `search`
@@ -205,7 +205,7 @@ class WorkingCopy:
         prefix = folder.strip("/")
         prefix = "" if prefix in ("", ".") else f"{prefix}/"
         paths = sorted(p for p in self._paths() if p.startswith(prefix))
-        return list_entries(paths, prefix) if paths else f"no files below {folder!r}"
+        return _list_entries(paths, prefix) if paths else f"no files below {folder!r}"
 
     async def _search(self, query: str) -> str:
         title, _, body = query.partition("\n")
@@ -229,7 +229,7 @@ class WorkingCopy:
             for number, line in enumerate(self._lines(path, holding=text) or (), 1)
             if text in line
         ]
-        return "\n".join(list_lines(hits, MAX_EXACT_HITS)) or "no line holds this text"
+        return "\n".join(_list_lines(hits, MAX_EXACT_HITS)) or "no line holds this text"
 
     def _read(self, regions: Sequence[Region]) -> str:
         parts: list[str] = []
@@ -246,7 +246,7 @@ class WorkingCopy:
                 last = min(region.end or len(lines), len(lines))
                 end = min(last, region.start + room - 1)
                 room -= max(0, end - region.start + 1)
-                parts.append(show_region(region, lines, end, last, self._hash(region.path)))
+                parts.append(_show_region(region, lines, end, last, self._hash(region.path)))
         return "\n\n".join(parts)
 
     def _hash(self, path: str) -> str:
@@ -272,7 +272,7 @@ class WorkingCopy:
     async def _run_tests(self, paths: Sequence[str]) -> str:
         run = await self._services.validator.run_tests(self._patch(), paths)
         self._failing = sorted(test for test, o in run.outcomes.items() if o in BAD_OUTCOMES)
-        return describe_test_run(run)
+        return _describe_test_run(run)
 
     async def _run_command(self, command: str) -> ActionResult:
         validator = self._services.validator
@@ -282,10 +282,10 @@ class WorkingCopy:
         adopted = adopt_files(run.written, self._files, allow=self._allow)
         if adopted.patch.changes:
             self._add(adopted.patch)
-        adopted_edits = {edit.path: describe_edit(edit) for edit in adopted.patch.edits}
+        adopted_edits = {edit.path: _describe_edit(edit) for edit in adopted.patch.edits}
         lost = {**adopted.refused, **dict.fromkeys(run.left_out, "it was not read: see the limits")}
         return ActionResult(
-            describe_command(run, list(adopted_edits.values()), lost),
+            _describe_command(run, list(adopted_edits.values()), lost),
             "run",
             frozenset(adopted_edits),
         )
@@ -313,7 +313,7 @@ class WorkingCopy:
             return ActionResult(f"not applied:\n{describe_failure(failed, self._services.counter)}")
         self._last_failure = None
         self._add(applied)
-        done = [describe_edit(edit) for edit in applied.edits]
+        done = [_describe_edit(edit) for edit in applied.edits]
         hashes = [
             f"{change.path} is #{_hash_of(change.after)} now"
             for change in applied.changes
@@ -403,3 +403,81 @@ def _with_text(
     if not text:  # the lines go with their line end
         return {"path": path, "search": f"{search}\n", "replace": "", "line": first}
     return {"path": path, "search": search, "replace": "\n".join(text), "line": first}
+
+
+# --------------------------------------------------------------------------------- results in words
+
+
+def _list_entries(paths: Sequence[str], prefix: str) -> str:
+    """All paths if they are few, else the next level only, with counts."""
+    if len(paths) <= MAX_LIST_ENTRIES:
+        return "\n".join(paths)
+    counts: dict[str, int] = {}
+    for path in paths:
+        head, slash, _ = path[len(prefix) :].partition("/")
+        counts[head + slash] = counts.get(head + slash, 0) + 1
+    lines = [
+        f"{prefix}{name} ({count} files)" if name.endswith("/") else prefix + name
+        for name, count in sorted(counts.items())
+    ]
+    return "\n".join(_list_lines(lines, MAX_LIST_ENTRIES))
+
+
+def _list_lines(lines: Sequence[str], limit: int) -> list[str]:
+    """At most `limit` lines, and how many more there are."""
+    more = len(lines) - limit
+    return [*lines] if more <= 0 else [*lines[:limit], f"... and {more} more"]
+
+
+def _show_region(region: Region, lines: Sequence[str], end: int, wanted: int, state: str) -> str:
+    """Numbered lines of a file whose state has the hash `state`."""
+    if end < region.start:
+        return f"{region.path}: not shown, {MAX_READ_LINES} lines are the most; read it next"
+    numbered = enumerate(lines[region.start - 1 : end], region.start)
+    shown = "\n".join(f"{number}\t{line}" for number, line in numbered)
+    cut = f"\n[cut: go on at line {end + 1}]" if end < wanted else ""
+    return f"### {region.path}:L{region.start}-{end} of {len(lines)} #{state}\n{shown}{cut}"
+
+
+def _describe_edit(edit: AppliedEdit) -> str:
+    """What one edit did."""
+    if edit.tier in (MatchTier.CREATED, MatchTier.DELETED):
+        return f"{edit.tier.value} {edit.path}"
+    if edit.tier is MatchTier.RENAMED:
+        return f"renamed {edit.path_as_written} to {edit.path}"
+    if edit.tier is MatchTier.ALREADY_APPLIED:
+        return f"left {edit.path} as it is: line {edit.line} has this change already"
+    return f"changed {edit.path} at line {edit.line}"
+
+
+def _describe_test_run(run: TestRun) -> str:
+    """Counts and failures; the output where no outcome of a test could be read."""
+    outcomes = list(run.outcomes.values())
+    ended = "" if run.ended == "exited" else f" (the run ended early: {run.ended})"
+    if not outcomes:
+        code = "" if run.exit_code is None else f" (exit code {run.exit_code})"
+        unread = f"no outcome of a test could be read{code}{ended}; the output ends:"
+        return f"{unread if run.command else 'nothing was run:'}\n{run.output_tail}"
+    bad = [test for test, outcome in sorted(run.outcomes.items()) if outcome in BAD_OUTCOMES]
+    head = f"{outcomes.count(Outcome.PASSED)} passed, {len(bad)} failed{ended}"
+    silent = [test for test in bad if not run.failures.get(test)]
+    return "\n".join(filter(None, (head, failure_texts(run, bad), *silent)))
+
+
+def _describe_command(run: CommandRun, kept: Sequence[str], lost: Mapping[str, str]) -> str:
+    """How a command ended, what it printed, and what became of the files that it changed."""
+    end = f"exit code {run.exit_code}" if run.ended == "exited" else f"ended: {run.ended}"
+    parts = [end, _cut_middle(run.output)] if run.output else [end, "(no output)"]
+    if kept:
+        parts.append("now edits: " + "; ".join(_list_lines(kept, _PATHS_SHOWN)))
+    for why in sorted(set(lost.values())):
+        paths = [ascii(path) for path, reason in sorted(lost.items()) if reason == why]
+        parts.append(f"not kept ({why}): " + ", ".join(_list_lines(paths, _PATHS_SHOWN)))
+    return "\n".join(parts)
+
+
+def _cut_middle(text: str) -> str:
+    if len(text) <= _OUTPUT_SHOWN:
+        return text
+    half = _OUTPUT_SHOWN // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
