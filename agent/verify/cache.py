@@ -1,4 +1,4 @@
-"""Caches runs of the base and answers of interpreters between runs of the program.
+"""Caches runs of the base between runs of the program.
 
 Each is a record in one SQLite file, by the SHA-256 of everything that the result depends on. The
 file is untrusted: a record in any other form (another version, another key, too old) counts as
@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,23 +39,14 @@ _MOST_TOTAL = 128 * 1024 * 1024
 _MOST_SECONDS = 30 * 24 * 3600.0
 
 
-class Probed(NamedTuple):
-    """What an interpreter says: its version, that of pytest, and its top-level modules."""
-
-    version: str
-    pytest: str | None
-    modules: tuple[str, ...]
-
-
 class _Entry(BaseModel):
-    """One cached value, with the key under which it was written and when."""
+    """A cached run, with the key under which it was written and when."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     key: str
     written: float
-    run: TestRun | None = None
-    answer: Probed | None = None
+    run: TestRun
 
 
 class ResultCache:
@@ -74,61 +65,25 @@ class ResultCache:
 
     def run(self, key: str, now: float) -> TestRun | None:
         """Return the run of a key, or None."""
-        entry = self._entry(key, now)
-        return replace(entry.run, cached=True) if entry and entry.run else None
-
-    def put_run(self, key: str, run: TestRun, now: float) -> None:
-        """Cache a run that is whole and whose accounts agree; ignore any other."""
-        if is_whole(run) and not run.channels.disagreements and executed(run):
-            self._put(_Entry(key=key, written=now, run=run))
-
-    def answer(self, key: str, now: float) -> Probed | None:
-        """Return what an interpreter said of itself, or None.
-
-        Starting pytest only to learn its version takes as long as a short test run.
-        """
-        entry = self._entry(key, now)
-        return entry.answer if entry else None
-
-    def put_answer(self, key: str, answer: Probed, now: float) -> None:
-        """Cache an answer that names a pytest: a missing one may be installed by the next run."""
-        if answer.pytest is not None:
-            self._put(_Entry(key=key, written=now, answer=answer))
-
-    def _entry(self, key: str, now: float) -> _Entry | None:
         name = key.encode()
         try:
             entry = _Entry.model_validate_json(self._store.get([name]).get(name, b""))
         except ValidationError:
             return None
-        return entry if entry.key == key and abs(now - entry.written) < _MOST_SECONDS else None
+        is_current = entry.key == key and abs(now - entry.written) < _MOST_SECONDS
+        return replace(entry.run, cached=True) if is_current else None
 
-    def _put(self, entry: _Entry) -> None:
+    def put_run(self, key: str, run: TestRun, now: float) -> None:
+        """Cache a run that is whole and whose accounts agree; ignore any other."""
+        if not is_whole(run) or run.channels.disagreements or not executed(run):
+            return
         with suppress(ValueError):  # text that is no Unicode
-            data = entry.model_dump_json().encode()
+            data = _Entry(key=key, written=now, run=run).model_dump_json().encode()
             if len(data) <= _MOST_BYTES:
-                self._store.put([(entry.key.encode(), data)])
+                self._store.put([(key.encode(), data)])
 
 
 # ------------------------------------------------------------------------------------------- keys
-
-
-def probe_key(python: Path, argv: Sequence[str], shown: Sequence[Path], backend: str) -> str:
-    """Return the key of a probe: the interpreter's file and what it can import."""
-    try:
-        state = python.stat()
-        file = [state.st_ino, state.st_size, state.st_mtime_ns]
-    except OSError:
-        file = []
-    return key_of(
-        {
-            "probe": list(argv),
-            "python": [str(python), *file],
-            "shown": [str(path) for path in shown],
-            "installed": installed_packages(python),
-            "backend": backend,
-        }
-    )
 
 
 def key_of(parts: Mapping[str, object]) -> str:

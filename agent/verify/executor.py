@@ -190,7 +190,6 @@ class SuiteExecutor:
         self._finder = ToolFinder(
             snapshot,
             sandbox,
-            self._cache,
             python=options.python,
             virtual_env=options.virtual_env,
             search_path=options.search_path,

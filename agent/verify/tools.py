@@ -20,7 +20,6 @@ import re
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -31,7 +30,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.types.protocols import Snapshot
-from agent.verify.cache import Probed, ResultCache, probe_key
 from agent.verify.runners.base import (
     PYTHON,
     Interpreter,
@@ -69,20 +67,17 @@ _NO_PYTHON = "there is no Python in the image"
 
 _T = TypeVar("_T")
 
-_PROBED = TypeAdapter(Probed)
+# Its version, that of pytest, and its top-level modules.
+_PROBED = TypeAdapter(tuple[str, str | None, tuple[str, ...]])
 
 
 class ToolFinder:
-    """Finds the tools of suites, and remembers them; `cache` outlives this object.
-
-    It may be used by one thread at a time.
-    """
+    """Finds the tools of suites, and remembers them. It may be used by one thread at a time."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         sandbox: Sandbox,
-        cache: ResultCache,
         *,
         python: Path | None = None,
         virtual_env: str | None = None,
@@ -91,7 +86,6 @@ class ToolFinder:
         """`python` is `--python`, `virtual_env` VIRTUAL_ENV, and `search_path` PATH."""
         self._snapshot = snapshot
         self._sandbox = sandbox
-        self._cache = cache
         self._explicit = python
         self._virtual_env = virtual_env
         self._search_path = search_path
@@ -160,7 +154,9 @@ class ToolFinder:
             except SandboxError as error:
                 return Tools(None, problem=str(error))
             interpreter = replace(candidate, path=real.executable, read_only=real.paths)
-        answer = self._versions(interpreter, cancel)
+        command = probe_command(interpreter, limits_of(PROBE_SECONDS))
+        with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
+            answer = last_json(self._sandbox.run(command, tree, cancel=cancel), _PROBED)
         if answer is None:
             why = explain_closed_paths(self._sandbox, (interpreter.path, *interpreter.read_only))
             problem = f"{interpreter.path} does not start inside the sandbox"
@@ -170,20 +166,6 @@ class ToolFinder:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")
         interpreter = replace(interpreter, version=version)
         return Tools(interpreter, pytest, modules=modules)
-
-    def _versions(self, interpreter: Interpreter, cancel: threading.Event) -> Probed | None:
-        """Ask an interpreter about itself; None where it does not start."""
-        command = probe_command(interpreter, limits_of(PROBE_SECONDS))
-        key = probe_key(interpreter.path, command.argv, interpreter.read_only, self._sandbox.name)
-        cached = self._cache.answer(key, time.time())
-        if cached is not None:
-            return cached
-        with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
-            result = self._sandbox.run(command, tree, cancel=cancel)
-        answer = last_json(result, _PROBED)
-        if answer is not None and not cancel.is_set():
-            self._cache.put_answer(key, answer, time.time())
-        return answer
 
 
 def mount_of(snapshot: Snapshot, sandbox: Sandbox) -> Path:

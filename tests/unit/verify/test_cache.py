@@ -14,19 +14,16 @@ import pytest
 from agent.types import Channels, Outcome
 from agent.types import TestRun as Run
 from agent.verify.cache import (
-    Probed,
     ResultCache,
     digest_of,
     installed_packages,
     key_of,
-    probe_key,
 )
 from tests.support.validation import run_of
 
 NOW = 1_800_000_000.0
 DAY = 24 * 3600.0
 KEY = key_of({"tree": "x"})
-ANSWER = Probed("3.12.1", "8.3.0", ("abc",))
 RUN = dataclasses.replace(
     run_of({"t::a": "passed", "t::b": "failed"}, failures={"t::b": "E"}, exit_code=1),
     channels=Channels(("report", "exit code"), (), ("a plugin",)),
@@ -49,16 +46,8 @@ def test_a_run_comes_back_as_it_was_and_says_so(cache: ResultCache, tmp_path: Pa
     for opened in (cache, ResultCache(tmp_path / "runs", ignore)):
         assert opened.run(KEY, NOW) == dataclasses.replace(RUN, cached=True)
         assert opened.run(key_of({"tree": "y"}), NOW) is None
-        assert opened.answer(KEY, NOW) is None
         opened.close()
     assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o700
-
-
-def test_an_answer_comes_back_and_a_missing_pytest_is_asked_for_again(cache: ResultCache) -> None:
-    cache.put_answer(KEY, ANSWER, NOW)
-    assert cache.answer(KEY, NOW) == ANSWER
-    cache.put_answer("other", ANSWER._replace(pytest=None), NOW)
-    assert cache.answer("other", NOW) is None
 
 
 @pytest.mark.parametrize("days", [-31, 31])
@@ -135,24 +124,3 @@ def test_what_a_virtual_environment_sees_of_its_installation_counts(tmp_path: Pa
     before = installed_packages(python)
     (packages / "pytest-9.0.dist-info").mkdir()
     assert installed_packages(python) != before
-
-
-def test_another_interpreter_or_another_environment_is_another_question(tmp_path: Path) -> None:
-    python = tmp_path / "bin" / "python"
-    packages = tmp_path / "lib" / "python3.11" / "site-packages"
-    python.parent.mkdir()
-    python.write_text("one")
-    packages.mkdir(parents=True)
-
-    def key(backend: str = "bwrap", shown: tuple[Path, ...] = ()) -> str:
-        return probe_key(python, ("python", "-c", ""), shown, backend)
-
-    keys = [key(), key("container"), key(shown=(tmp_path,))]
-    assert key() == keys[0]
-    (packages / "pytest-9.0.dist-info").mkdir()
-    keys.append(key())
-    python.write_text("another")
-    keys.append(key())
-    python.unlink()
-    keys.append(key())
-    assert len(set(keys)) == len(keys)

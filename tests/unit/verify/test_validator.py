@@ -154,19 +154,6 @@ def test_runs_of_the_base_are_kept_between_runs_of_the_program(
     assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
 
 
-def test_an_interpreter_that_was_asked_is_not_asked_again_by_the_next_program(
-    repository: Path, tmp_path: Path
-) -> None:
-    def asked(sandbox: ScriptedSandbox) -> int:
-        return sum("-c" in command.argv for command in sandbox.commands)
-
-    first, second, third = (pytest_played(by_source) for _ in range(3))
-    validate(repository, first, FIXES, cache=tmp_path / "cache")
-    validate(repository, second, FIXES, cache=tmp_path / "cache")
-    validate(repository, third, FIXES)
-    assert (asked(first), asked(second), asked(third)) == (1, 0, 1)
-
-
 def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for _ in range(2):
