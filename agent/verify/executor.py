@@ -24,7 +24,6 @@ from agent.errors import ConfigurationError
 from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify.cache import ResultCache, digest_of, installed_packages, is_named_by, key_of
 from agent.verify.choosing import DEFAULT_LIMIT
 from agent.verify.judging.execution import ChangedCode, Replayed, ReplaySide, read_replayed
 from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verified
@@ -44,7 +43,16 @@ from agent.verify.runners.base import (
     with_variables,
 )
 from agent.verify.tools import PROBE_SECONDS, ToolFinder, last_json, limits_of
-from agent.verify.trees import IN_PLACE, PrivateTrees, known_secrets
+from agent.verify.trees import (
+    IN_PLACE,
+    PrivateTrees,
+    ResultCache,
+    digest_of,
+    installed_packages,
+    is_named_by,
+    key_of,
+    known_secrets,
+)
 from sandbox import (
     ChangedFiles,
     Command,

@@ -9,7 +9,7 @@ new_after   the same with the reply's tests             the reply's         that
 whole       the whole patch, if it changes tests        selected, as far    that no test is deleted,
             or their configuration                      as they are left    skipped or weakened
 
-`before` runs once for all attempts and is cached on disk (`agent.verify.cache`). No tree has the
+`before` runs once for all attempts and is cached on disk (`agent.verify.trees`). No tree has the
 excluded changes of a patch: start-up files, package metadata (which names plugins), byte code, and
 new modules that would hide the standard library's or the test runner's.
 

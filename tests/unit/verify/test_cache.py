@@ -13,7 +13,7 @@ import pytest
 
 from agent.types import Channels, Outcome
 from agent.types import TestRun as Run
-from agent.verify.cache import (
+from agent.verify.trees import (
     ResultCache,
     digest_of,
     installed_packages,
