@@ -22,7 +22,7 @@ _EVALUATIONS = {
 }
 
 # Command name -> module below `agent.cli.commands` and help line, in the order of `agent --help`.
-# The command is the value `command` of the module, or what the colon names.
+# What the colon names is the command.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "solve": ("solve:solve_command", "Solve an issue; the diff goes to stdout."),
     "apply": ("patches:apply_command", "Apply a kept run, or a saved model reply."),
@@ -33,17 +33,17 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "reject": ("runs:reject", "Say that a kept run's patch is wrong."),
     "retry": ("solve:retry_command", "Go on from a kept run with a comment, for one call."),
     "verify": ("patches:verify_command", "Judge a patch by the tests before and after it."),
-    "demo": ("runs:demo_command", "Solve an issue of a bundled project, offline."),
-    "search": ("search", "Show what ranks highest, and why."),
-    "context": ("retrieval:context_command", "Show the context that a model would be shown."),
-    "plan": ("plan", "Show a plan for an issue: what to look for, and where."),
-    "index": ("index", "Build or refresh the cache of code and commits."),
+    "demo": ("solve:demo_command", "Solve an issue of a bundled project, offline."),
+    "search": ("search:search_command", "Show what ranks highest, and why."),
+    "context": ("search:context_command", "Show the context that a model would be shown."),
+    "plan": ("search:plan_command", "Show a plan for an issue: what to look for, and where."),
+    "index": ("index:index_command", "Build or refresh the cache of code and commits."),
     "batch": ("batch:batch_command", "Solve many issues of a data set."),
     "report": ("batch:report_command", "Write a run as one HTML file."),
     "eval": ("", "Measure parts of the program on issues whose answer is known."),
     "config": ("machine:config_command", "Show every setting and where its value comes from."),
     "doctor": ("machine:doctor_command", "Say what works on this machine."),
-    "mcp": ("mcp", "Serve other agents over the Model Context Protocol."),
+    "mcp": ("mcp:mcp_command", "Serve other agents over the Model Context Protocol."),
     "bundle": ("machine:bundle_command", "Write the program as one file, for miners."),
 }
 
@@ -66,9 +66,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.table:
             return None
         module, _, name = self.table[cmd_name][0].partition(":")
-        command: click.Command = getattr(
-            import_module(f"agent.cli.commands.{module}"), name or "command"
-        )
+        command: click.Command = getattr(import_module(f"agent.cli.commands.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

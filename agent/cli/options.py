@@ -2,8 +2,8 @@
 
 This example declares a command:
 
-    @command("solve", ending="Example: ...", settings=SOLVE_SETTINGS)
-    @click.option("--problem", required=True, help="...")
+    @options.command("solve", ending="Example: ...", settings=SOLVE_SETTINGS)
+    @options.problem
     def solve(flags, problem): ...
 
 `flags` maps the names of the settings that were given on the command line to their values; pass it
@@ -153,7 +153,15 @@ def command(
                 click.Option(["--no-iterative"], is_flag=True, help="The same as --max-steps 0.")
             )
         if any(option_of(one).common for one in settings):
-            made.params.append(_help_all())
+            made.params.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    callback=_show_all,
+                    help="Show all options and exit.",
+                )
+            )
         return made
 
     return decorate
@@ -195,29 +203,42 @@ def _kind(annotation: Any) -> Any:
     return annotation
 
 
-def _help_all() -> click.Option:
-    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        if wanted and not ctx.resilient_parsing:
-            click.echo(ctx.get_help(), color=ctx.color)
-            ctx.exit()
-
-    return click.Option(
-        ["--help-all"], is_flag=True, is_eager=True, expose_value=True, callback=show,
-        help="Show all options and exit.",
-    )  # fmt: skip
+def _show_all(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
-def path_option(*names: str, help: str, required: bool = False) -> Decorator:
+# `names` of an option are separated by spaces: "--output -o".
+
+
+def path(names: str, help: str, *, required: bool = False) -> Decorator:
     """Return an option whose value is a path, None if it is not given."""
     kind = click.Path(path_type=Path)
-    return click.option(*names, type=kind, required=required, help=help)
+    return click.option(*names.split(), type=kind, required=required, help=help)
 
 
-def choice_option(name: str, choices: Sequence[str], default: str | None, help: str) -> Decorator:
+def choice(names: str, choices: Sequence[str], default: str | None, help: str) -> Decorator:
     """Return an option with a fixed set of values."""
-    return click.option(
-        name, type=click.Choice(list(choices)), default=default, show_default=True, help=help
-    )
+    kind = click.Choice(choices)
+    return click.option(*names.split(), type=kind, default=default, show_default=True, help=help)
+
+
+def flag(names: str, help: str) -> Decorator:
+    """Return an option without a value."""
+    return click.option(*names.split(), is_flag=True, help=help)
+
+
+def text(names: str, metavar: str, help: str, **others: Any) -> Decorator:
+    """Return an option whose value is a text, None (with `multiple` a tuple) if not given."""
+    return click.option(*names.split(), metavar=metavar, help=help, **others)
+
+
+def number(names: str, least: float, help: str, default: int | None = None) -> Decorator:
+    """Return an option whose value is a number of the type of `least`, and not below it."""
+    kind = click.IntRange(least) if isinstance(least, int) else click.FloatRange(least)
+    shown = default is not None
+    return click.option(*names.split(), type=kind, default=default, show_default=shown, help=help)
 
 
 def all_of(*decorators: Decorator) -> Decorator:
@@ -231,83 +252,49 @@ def all_of(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-problem_option = click.option(
-    "--problem", required=True, help="The issue: a file, `-` for stdin, or a URL."
+as_json = flag("--json", "Print the result as JSON.")
+quiet = flag("--quiet -q", "Show no progress on stderr.")
+verbose = flag("--verbose -v", "Show each model call, and why each chunk is in the context.")
+problem = text("--problem", "TEXT", "The issue: a file, `-` for stdin, or a URL.", required=True)
+repo = click.option(
+    "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
 )
-repo_options = all_of(
-    click.option(
-        "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
-    ),
-    click.option("--commit", help="Work on this commit instead of the work tree."),
-    choice_option(
+base = all_of(
+    repo,
+    text("--commit", "TEXT", "Work on this commit instead of the work tree."),
+    choice(
         "--dirty",
         ("include", "ignore", "refuse"),
         "include",
         "Uncommitted changes: part of the base, ignored, refused.",
     ),
 )
-corpus_options = all_of(
-    click.option(
-        "--corpus", metavar="NAME", multiple=True,
-        help="code, history, docs, intent, memory: repeatable, or with commas between.",
+corpora = all_of(
+    text("--corpus", "NAME", "code, history, docs, intent, memory (repeatable).", multiple=True),
+    choice(
+        "--intents", ("templates", "llm"), "templates", "Who writes intents: llm costs --max-cost."
     ),
-    choice_option(
-        "--intents", ("templates", "llm"), "templates",
-        "Who writes intents: templates, or the configured model, within --max-cost.",
-    ),
-)  # fmt: skip
-scope_option = path_option(
-    "--path",
-    help="Folder of a monorepo, from its root: code, environment and tests are looked for there.",
 )
-project_option = click.option(
-    "--project", metavar="OWNER/NAME",
-    help="The target's name in the file of --environments (by its folder's name).",
-)  # fmt: skip
-known_options = all_of(
-    click.option(
-        "--fail-to-pass", metavar="ID", multiple=True,
-        help="Test that fails now and must pass; such tests decide alone (repeatable).",
-    ),
-    click.option(
-        "--pass-to-pass", metavar="ID", multiple=True,
-        help="Test that must go on passing (repeatable).",
-    ),
-    path_option("--tests-from", help="JSON row with FAIL_TO_PASS and PASS_TO_PASS."),
-)  # fmt: skip
-json_option = click.option("--json", is_flag=True, help="Print the result as JSON.")
-verbose_option = click.option(
-    "--verbose", "-v", is_flag=True,
-    help="Show each model call, and the receipt: why each chunk is in the context.",
-)  # fmt: skip
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
-patch_output_option = path_option(
-    "--output", "-o", help="Also write the diff here, as soon as there is one."
+scope = path("--path", "Folder of a monorepo, from its root; only what is in it is looked at.")
+tests = all_of(
+    text("--fail-to-pass", "ID", "Test that fails and must pass; decides.", multiple=True),
+    text("--pass-to-pass", "ID", "Test that must go on passing (repeatable).", multiple=True),
+    path("--tests-from", "JSON row with FAIL_TO_PASS and PASS_TO_PASS."),
+    text("--project", "OWNER/NAME", "The target's name in the file of --environments."),
 )
-write_option = click.option(
-    "--apply", is_flag=True, help="Write the accepted patch into the work tree."
+delivery = all_of(
+    path("--output -o", "Also write the diff here, as soon as there is one."),
+    flag("--apply", "Write the accepted patch into the work tree."),
+    text("--branch", "NAME", "Commit the accepted patch on this new branch; no hook runs."),
+    text("--commit-message", "TEXT", "The message of that commit (made from the issue)."),
+    flag("--pr", "Push the branch to origin (GitHub, GitLab), and open a pull request."),
 )
-branch_options = all_of(
-    click.option(
-        "--branch", metavar="NAME",
-        help="Commit the accepted patch on this new branch; the work tree stays as it is, and no "
-        "hook runs.",
-    ),
-    click.option(
-        "--commit-message", metavar="TEXT",
-        help="The message of that commit instead of one made from the issue.",
-    ),
-    click.option(
-        "--pr", is_flag=True,
-        help="Push the branch to origin, on GitHub or GitLab, and open a pull request.",
-    ),
-)  # fmt: skip
-dataset_options = all_of(
-    path_option("--dataset", help="SWE-bench rows: JSON lines or a JSON array.", required=True),
-    path_option("--repos", help="Folder of repositories: owner__name, bare or not.", required=True),
+dataset = all_of(
+    path("--dataset", "SWE-bench rows: JSON lines or a JSON array.", required=True),
+    path("--repos", "Folder of repositories: owner__name, bare or not.", required=True),
 )
-selection_options = all_of(
-    click.option("--id", "ids", metavar="ID", multiple=True, help="Only this one (repeatable)."),
-    click.option("--slice", "window", metavar="A:B", help="Only these rows, e.g. 0:50."),
-    click.option("--match", metavar="REGEX", help="Only ids in which this is found."),
+selection = all_of(
+    text("--id ids", "ID", "Only this one (repeatable).", multiple=True),
+    text("--slice window", "A:B", "Only these rows, e.g. 0:50."),
+    text("--match", "REGEX", "Only ids in which this is found."),
 )

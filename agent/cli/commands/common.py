@@ -23,12 +23,14 @@ from agent.errors import (
     UsageError,
 )
 from agent.run.record import Ledger, RunRecord, make_record
+from agent.settings import environment, load, names_as_given, secret_values, work_tree_of
 from agent.shared.terminal import inert, inert_json, say
 from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
     from agent.settings import Settings
     from agent.types import Dirty, Problem
+    from agent.types.events import Event
     from agent.types.protocols import Reporter, Snapshot
 
 # Set this variable to show the traceback of an internal error.
@@ -49,7 +51,7 @@ def guarded(
     try:
         return command()
     except PatchshotError as error:
-        return fail(error.status, as_given(str(error), flags or {}), json=json)
+        return fail(error.status, names_as_given(str(error), flags or {}), json=json)
     except KeyboardInterrupt:
         return fail(Status.INTERRUPTED, "interrupted", json=json)
     except BrokenPipeError:
@@ -60,13 +62,6 @@ def guarded(
         return fail(translated.status, str(translated), json=json)
     except Exception as error:  # noqa: BLE001  (the last line: a bug must still end in one line)
         return fail(Status.CRASHED, describe_crash(error), json=json)
-
-
-def as_given(message: str, flags: Mapping[str, Any]) -> str:
-    """Return the message with each setting under the name by which the user gave it."""
-    from agent.settings import names_as_given
-
-    return names_as_given(message, flags)
 
 
 def fail(status: Status, message: str, *, json: bool) -> int:
@@ -148,14 +143,18 @@ def _write(data: bytes) -> None:
 
 @contextmanager
 def reporting(
-    *, quiet: bool, verbose: bool = False, log_file: Path | None = None
+    *, quiet: bool, verbose: bool = False, log_file: Path | None = None, warn: bool = False
 ) -> Iterator[Reporter]:
     """Yield the reporter for this terminal. Stop its spinner and close the log at the end.
 
-    `verbose` shows each model call. Raises UsageError if `log_file` cannot be written.
+    `verbose` shows each model call. With `warn`, `quiet` silences progress but not warnings. Raises
+    UsageError if `log_file` cannot be written.
     """
     from agent.shared.console import TerminalReporter, reporter_for
 
+    if quiet and warn:
+        yield _say_warnings
+        return
     redact = make_redactor()
     reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
     with ExitStack() as stack:
@@ -169,10 +168,26 @@ def reporting(
         yield stack.enter_context(LogFile(log_file, cast("Reporter", reporter), redact))
 
 
+def _say_warnings(event: Event) -> None:
+    if isinstance(event, Notice) and event.level == "warning":
+        say(f"warning: {make_redactor()(event.message)}")
+
+
+@contextmanager
+def stage(name: str, reporter: Reporter, detail: str = "") -> Iterator[list[str]]:
+    """Report a stage and its duration. The block appends its summary to what it is given."""
+    started, summary, ok = time.perf_counter(), list[str](), False
+    reporter(StageStarted(name, detail))
+    try:
+        yield summary
+        ok = True
+    finally:
+        reporter(StageFinished(name, time.perf_counter() - started, "".join(summary), ok))
+
+
 def make_redactor() -> Callable[[str], str]:
     """Return a function that masks the keys of this process and other likely secrets."""
     from agent.llm import Redactor
-    from agent.settings import secret_values
 
     return Redactor(secret_values())
 
@@ -180,7 +195,6 @@ def make_redactor() -> Callable[[str], str]:
 def load_problem(source: str, *, text: bool = False) -> Problem:
     """Read the issue that `--problem` names. With `text`, `source` may also be its text."""
     from agent.run.problem import read_problem
-    from agent.settings import environment
 
     github = environment(("GITHUB_API_URL", "GITHUB_TOKEN", "GH_TOKEN"))
     return read_problem(
@@ -197,7 +211,6 @@ def load_settings(flags: Mapping[str, Any], *, repository: Path | None = None) -
 
     From then on no program of the repository, or of the work tree that this runs in, is on PATH.
     """
-    from agent.settings import load, work_tree_of
     from sandbox import hide_programs
 
     for folder in filter(None, (Path.cwd(), repository)):
@@ -260,10 +273,7 @@ def load_snapshot(
     from agent.repository import skipped_in_words, take_snapshot
 
     started = time.perf_counter()
-    reporter(StageStarted("snapshot", str(repo)))
-    ok = False
-    summary = ""
-    try:
+    with stage("snapshot", reporter, str(repo)) as summary:
         own = [path.resolve() for path in (*exclude, *_own_outputs(repo)) if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
@@ -280,12 +290,9 @@ def load_snapshot(
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""
         base = f"{snapshot.commit[:10]} {state}"
-        summary, ok = f"{len(snapshot.files):,} files{skipped} at {base}", True
-    finally:
-        seconds = time.perf_counter() - started
-        reporter(StageFinished("snapshot", seconds, summary, ok))
-        if ledger is not None:
-            ledger.spend("snapshot", seconds)
+        summary.append(f"{len(snapshot.files):,} files{skipped} at {base}")
+    if ledger is not None:
+        ledger.spend("snapshot", time.perf_counter() - started)
     for note in snapshot.notes:
         reporter(Notice(note))
     return snapshot

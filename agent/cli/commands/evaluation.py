@@ -7,29 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.cli.commands.common import (
-    load_settings,
-    print_value,
-    refuse_overwriting,
-    reporting,
-    write_stdout,
-)
-from agent.cli.options import (
-    CONTEXT_SETTINGS,
-    SANDBOX_SETTINGS,
-    choice_option,
-    dataset_options,
-    json_option,
-    path_option,
-    quiet_option,
-    selection_options,
-)
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common
 from agent.errors import ConfigurationError, Status
 
 if TYPE_CHECKING:
@@ -43,9 +28,9 @@ TEST_SECONDS = 1800.0
 FOLDER_SUFFIX = ".eval"
 
 
-@declare(
+@options.command(
     "patches",
-    settings=("test_cmd", "test_timeout", "python", *SANDBOX_SETTINGS, "unsafe_no_sandbox"),
+    settings=("test_cmd", "test_timeout", "python", *options.SANDBOX_SETTINGS, "unsafe_no_sandbox"),
     test_timeout="Seconds for one test run (1800).",
     ending="""
     Example (the same command goes on where it was stopped):
@@ -58,50 +43,29 @@ FOLDER_SUFFIX = ".eval"
     130 interrupted.
     """,
 )
-@click.option(
-    "--predictions", "-p", required=True, metavar="FILE|gold",
-    help="preds.json (dictionary or list) or all_preds.jsonl; `gold`: the rows' own patches.",
-)  # fmt: skip
-@dataset_options
-@path_option(
-    "--output", "-o", help="The report; results of instances lie in NAME.eval.", required=True
-)
-@path_option(
-    "--environments",
-    help="TOML file: Python, packages and test command of each project (docs/guide/tests.md).",
-)
-@click.option(
-    "--image-template", metavar="NAME",
-    help="A container image for each instance, with {instance_id}, {id_1776}, {repo}, {version}; "
-    "it must be here, with the project in /testbed.",
-)  # fmt: skip
-@path_option("--run", help="Folder of `agent batch` with our verdicts (beside the predictions).")
-@selection_options
-@click.option("--workers", type=click.IntRange(1, 1024), default=1, help="Instances at once.")
-@click.option(
-    "--check-dataset", is_flag=True,
-    help="Also run each row's tests without any patch and with its own patch.",
-)  # fmt: skip
-@click.option("--restart", is_flag=True, help="Evaluate again what is there already.")
-@json_option
-@quiet_option
+@options.text("--predictions -p", "FILE|gold", "preds.json, or all_preds.jsonl.", required=True)
+@options.dataset
+@options.path("--output -o", "The report; NAME.eval keeps each instance.", required=True)
+@options.path("--environments", "TOML file: Python, packages, test command (docs/guide/tests.md).")
+@options.text("--image-template", "NAME", "Container image, with {instance_id}, {id_1776}, {repo}.")
+@options.path("--run", "Folder of `agent batch` with our verdicts (beside the predictions).")
+@options.selection
+@options.number("--workers", 1, "Instances at once.", 1)
+@options.flag("--check-dataset", "Also test each row without a patch and with its own patch.")
+@options.flag("--restart", "Evaluate again what is there already.")
+@options.as_json
+@options.quiet
 def patches_command(
-    flags: Mapping[str, Any],
-    predictions: str,
-    output: Path,
-    environments: Path | None,
-    image_template: str | None,
-    json: bool,
-    **given: Any,
+    flags: Mapping[str, Any], predictions: str, output: Path, json: bool, **given: Any
 ) -> int:
     """Judge predictions by the tests of their rows, and our verdicts by the outcome."""
     from agent.datasets import make_selection
     from agent.evaluation.patches import GOLD, ScoringPlan, evaluate, render
 
-    settings = load_settings(flags)
+    settings = common.load_settings(flags)
     file = None if predictions == GOLD else Path(predictions)
-    inputs = {"--dataset": given["dataset"], "--predictions": file, "--environments": environments}
-    refuse_overwriting(output, inputs)
+    inputs = {"--predictions": file, "--environments": given["environments"]}
+    common.refuse_overwriting(output, {"--dataset": given["dataset"], **inputs})
     if output.suffix == FOLDER_SUFFIX:
         raise ConfigurationError(
             f"--output {output}: that is the name of the folder beside the report; give "
@@ -118,17 +82,12 @@ def patches_command(
         workers=given["workers"],
         fresh=given["restart"],
     )
-
-    def means(note: Callable[[str], None], stop: threading.Event) -> Means:
-        check = given["check_dataset"]
-        return _means(settings, environments, image_template, note, stop, check=check)
-
-    with reporting(quiet=given["quiet"]) as reporter:
-        done = evaluate(plan, means, reporter)
+    with common.reporting(quiet=given["quiet"]) as reporter:
+        done = evaluate(plan, partial(_means, settings, given), reporter)
     if json:
-        print_value(done.report.model_dump(mode="json"))
+        common.print_value(done.report.model_dump(mode="json"))
     else:
-        write_stdout(render(done.report))
+        common.write_stdout(render(done.report))
     return Status.INTERRUPTED.exit_code if done.interrupted else exit_code(done.report)
 
 
@@ -156,12 +115,9 @@ def _own_run(given: Path | None, predictions: Path | None) -> Path | None:
 
 def _means(
     settings: Settings,
-    spec_file: Path | None,
-    image_template: str | None,
+    given: Mapping[str, Any],
     note: Callable[[str], None],
     stop: threading.Event,
-    *,
-    check: bool,
 ) -> Means:
     from agent.evaluation.patches import Means, Sandboxes
     from agent.settings import environment
@@ -170,99 +126,80 @@ def _means(
     from agent.wiring import make_sandbox
 
     def make(image: str | None) -> Any:
-        return make_sandbox(settings if image is None else _with_image(settings, image))
+        update = {} if image is None else {"image": image, "sandbox": "auto"}
+        return make_sandbox(settings.model_copy(update=update))
 
     environments = None
-    if spec_file is not None:
+    if given["environments"] is not None:
         if settings.python is not None:
             raise ConfigurationError(
                 "--environments and --python were both given: name the Python in the spec"
             )
-        spec = read_spec(spec_file)
+        spec = read_spec(given["environments"])
         environments = Environments(spec, settings.cache_dir, note=note, cancel=stop)
-    options = ValidationOptions(
+    own_limit = "test_timeout" in settings.model_fields_set
+    limits = ValidationOptions(
         python=settings.python,
         test_cmd=settings.test_cmd,
-        timeout=_seconds(settings),
+        timeout=settings.test_timeout if own_limit else TEST_SECONDS,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
     )
-    sandboxes = Sandboxes(make, image_template or settings.image)
-    return Means(sandboxes, options, environments, check=check)
+    sandboxes = Sandboxes(make, given["image_template"] or settings.image)
+    return Means(sandboxes, limits, environments, check=given["check_dataset"])
 
 
-def _seconds(settings: Settings) -> float:
-    given = "test_timeout" in settings.model_fields_set
-    return settings.test_timeout if given else TEST_SECONDS
-
-
-def _with_image(settings: Settings, image: str) -> Settings:
-    return settings.model_copy(update={"image": image, "sandbox": "auto"})
-
-
-@declare(
+@options.command(
     "retrieval",
-    settings=CONTEXT_SETTINGS,
+    settings=options.CONTEXT_SETTINGS,
     ending="""
     Example:
       agent eval retrieval --dataset issues.jsonl --repos ./repositories \\
           --output rows.jsonl --preset lexical
     """,
 )
-@dataset_options
-@path_option(
-    "--output", "-o", help="One JSON row an instance; rows already there are kept.", required=True
-)
+@options.dataset
+@options.path("--output -o", "One JSON row an instance; rows there are kept.", required=True)
 @click.option(
-    "--budgets", default="3000,6000,12000,24000", show_default=True,
+    "--budgets",
+    default="3000,6000,12000,24000",
+    show_default=True,
     help="Token budgets to show context recall at, with commas; '' for none.",
-)  # fmt: skip
-@choice_option(
-    "--split",
-    ("tune", "held-out", "all"),
-    "all",
-    "Whole projects, by hash: tune on 60%, report 40%.",
 )
-@click.option("--limit", "-n", type=click.IntRange(1), help="Only the first so many.")
-@click.option("--workers", type=click.IntRange(1), help="Processes (one a core).")
-@click.option("--restart", is_flag=True, help="Overwrite the rows that are there.")
-@json_option
-@quiet_option
+@options.choice("--split", ("tune", "held-out", "all"), "all", "Whole projects: tune on 60%.")
+@options.number("--limit -n", 1, "Only the first so many.")
+@options.number("--workers", 1, "Processes (one a core).")
+@options.flag("--restart", "Overwrite the rows that are there.")
+@options.as_json
+@options.quiet
 def retrieval_command(
-    flags: Mapping[str, Any],
-    output: Path,
-    json: bool,
-    quiet: bool,
-    **given: Any,
+    flags: Mapping[str, Any], output: Path, json: bool, quiet: bool, **given: Any
 ) -> int:
     """Measure how well retrieval finds the code to change, on issues whose answer is known."""
     from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
     from agent.wiring import retrieval_options
 
-    settings = load_settings(flags)
+    settings = common.load_settings(flags)
     retrieval_options(settings)  # reports unknown names before hours of work
     if str(output) == "-":
         raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
+    budgets = _budgets(given.pop("budgets"))
     plan = RetrievalPlan(
-        dataset=given["dataset"],
-        repositories=given["repos"],
+        repositories=given.pop("repos"),
         output=output,
         settings=settings,
         flags=flags,
-        budgets=_budgets(given["budgets"]),
-        split=given["split"],
-        limit=given["limit"],
-        workers=given["workers"],
-        restart=given["restart"],
+        budgets=budgets,
+        **given,
     )
-    refuse_overwriting(output, {"--dataset": plan.dataset})
-    with reporting(quiet=quiet) as reporter, terminated_as_interrupted():
+    common.refuse_overwriting(output, {"--dataset": plan.dataset})
+    with common.reporting(quiet=quiet) as reporter, terminated_as_interrupted():
         evaluation = evaluate(plan, reporter)
     if json:
-        print_value(asdict(evaluation))
+        common.print_value(asdict(evaluation))
     else:
-        write_stdout(render(evaluation))
+        common.write_stdout(render(evaluation))
     if evaluation.instances == len(evaluation.skipped):
         raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
     return 0
@@ -288,10 +225,10 @@ def _budgets(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")
-    found = tuple(sorted({int(part) for part in parts}))
-    if found and found[0] < MIN_CONTEXT_TOKENS:
+    budgets = tuple(sorted({int(part) for part in parts}))
+    if budgets and budgets[0] < MIN_CONTEXT_TOKENS:
         raise ConfigurationError(
-            f"--budgets {text}: {found[0]} holds no code; the least is {MIN_CONTEXT_TOKENS}, as of "
-            "--context-tokens"
+            f"--budgets {text}: {budgets[0]} holds no code; the least is "
+            f"{MIN_CONTEXT_TOKENS}, as of --context-tokens"
         )
-    return found
+    return budgets

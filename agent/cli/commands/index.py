@@ -10,69 +10,102 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from agent.cli.commands.common import counted, guarded, load_settings, print_value, write_stdout
+from agent.cli import options
+from agent.cli.commands import common
+from agent.cli.commands.common import counted
 from agent.cli.commands.precomputed import UNKNOWN_MODEL, import_folder
-from agent.cli.commands.retrieval import warning
 from agent.cli.commands.search import open_project, requested_corpora
-from agent.cli.options import command as declare
-from agent.cli.options import (
-    corpus_options,
-    json_option,
-    path_option,
-    quiet_option,
-    repo_options,
-)
 from agent.errors import ConfigurationError
 from agent.shared.terminal import say
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.retrieval.index import IndexSummary
     from agent.search import CorpusReport, IntentCounts, Label
-    from agent.search.stores import CollectionInfo
     from agent.settings import Settings
     from agent.types.protocols import Reporter, Snapshot
+
+
+@options.command(
+    "index",
+    settings=("embed", "store", "max_cost"),
+    ending="""
+    Example:
+      agent index --repo ./target
+
+    Other corpora, in a store that a team shares; vectors of another program:
+      agent index --corpus code,docs,intent,history \\
+          --store postgresql://HOST/DATABASE
+      agent index --precomputed ./vectors --made-by MODEL
+    """,
+)
+@options.base
+@options.corpora
+@options.path("--symbols", "Write symbols and their intents there, as JSON lines.")
+@options.path("--read-symbols", "Take the intents of such a file, in the place of templates'.")
+@options.flag("--fresh", "Remove this project's entries of these corpora from the store first.")
+@options.flag("--forget", "Forget the accepted patches instead; a store keeps theirs.")
+@options.flag("--list show", "List the store's collections instead.")
+@options.text("--drop", "NAME", "Drop a collection of the store instead.")
+@options.text("--precomputed", "FOLDER", "Put the vectors of this folder into the store instead.")
+@options.text("--collection", "NAME", "Where in the store they go (the folder's name).")
+@options.text("--made-by", "MODEL", "The model that computed them; others are refused in queries.")
+@options.flag("--dry-run", "Read the folder and say what would be put there; open no store.")
+@options.as_json
+@options.quiet
+def index_command(flags: Mapping[str, Any], **given: Any) -> int:
+    """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
+    if given["precomputed"] is not None or given["dry_run"] or given["collection"]:
+        return import_folder(given, flags)
+    if given["show"] or given["drop"] is not None or given["forget"]:
+        return _manage(given, flags)
+    return _index(given, flags)
 
 
 def _index(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Fill the caches, and the store for the named corpora, and print the counts."""
     from agent.search import Label
+    from agent.wiring import fill_history, fill_index, missing_models
 
-    settings = load_settings(flags, repository=given["repo"])
+    settings = common.load_settings(flags, repository=given["repo"])
     labels = requested_corpora(given, settings, flags)
-    _refuse_unkept(settings)
-    with warning(quiet=given["quiet"]) as reporter:
+    _refuse_unwritable_cache(settings)
+    reports: tuple[CorpusReport, ...] = ()
+    written, url = None, ""
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         snapshot = open_project(given, settings, reporter, labels)
         started = time.perf_counter()
-        code = _fill_code(settings, snapshot, reporter)
-        reports: tuple[CorpusReport, ...] = ()
-        written, url = None, ""
+        for note in missing_models(settings):
+            reporter(Notice(note, "warning"))
+        summary = fill_index(settings, snapshot, reporter)
+        commits = fill_history(settings, snapshot, reporter)
         if labels != (Label.CODE,) or given["corpus"]:
             work = _fill(settings, snapshot, labels, given, reporter)
             reports, written, url = asyncio.run(work)
         seconds = time.perf_counter() - started
     if given["json"]:
-        print_value(_as_json(snapshot, settings, code, reports, written, url, seconds))
+        value = {
+            **asdict(summary),
+            "commits": commits,
+            "seconds": round(seconds, 3),
+            "commit": snapshot.commit,
+            "cache": str(settings.cache_dir / "index.sqlite"),
+        }
+        if reports:
+            value |= _corpora_as_json(reports, written, url)
+        common.print_value(value)
     else:
+        known = summary.files - summary.built
+        lines = [
+            f"[code]     {counted(summary.files, 'file')}, {counted(summary.chunks, 'chunk')} "
+            f"({known:,} files were known), {counted(commits, 'commit')}"
+        ]
         place = f"vectors in {url}" if url else f"kept in {settings.cache_dir}"
-        lines = _in_words(code, reports, written)
-        write_stdout("\n".join([*lines, f"in {seconds:.2f} s; {place}", ""]))
+        lines += [*_corpora_in_words(reports, written), f"in {seconds:.2f} s; {place}", ""]
+        common.write_stdout("\n".join(lines))
     if written is not None and written.error is not None:
         say(f"agent: {written.error}; what was written is kept: the same command goes on from here")
         return written.error.status.exit_code
     return 0
-
-
-def _fill_code(
-    settings: Settings, snapshot: Snapshot, reporter: Reporter
-) -> tuple[IndexSummary, int]:
-    from agent.wiring import fill_history, fill_index, missing_models
-
-    for note in missing_models(settings):
-        reporter(Notice(note, "warning"))
-    return fill_index(settings, snapshot, reporter), fill_history(settings, snapshot, reporter)
 
 
 async def _fill(
@@ -110,7 +143,7 @@ async def _fill(
         return await pool.fill(), written, "" if vectors is None else vectors.store.url
 
 
-def _refuse_unkept(settings: Settings) -> None:
+def _refuse_unwritable_cache(settings: Settings) -> None:
     """Raise ConfigurationError if the cache folder, or a cache in it, cannot be written.
 
     A search works without a cache, but an index that cannot be saved is useless.
@@ -136,54 +169,18 @@ def _refuse_unkept(settings: Settings) -> None:
             )
 
 
-def _as_json(
-    snapshot: Snapshot,
-    settings: Settings,
-    code: tuple[IndexSummary, int],
-    reports: Sequence[CorpusReport],
-    written: IntentCounts | None,
-    url: str,
-    seconds: float,
+def _corpora_as_json(
+    reports: Sequence[CorpusReport], written: IntentCounts | None, url: str
 ) -> dict[str, Any]:
-    summary, commits = code
-    value = {
-        **asdict(summary),
-        "commits": commits,
-        "seconds": round(seconds, 3),
-        "commit": snapshot.commit,
-        "cache": str(settings.cache_dir / "index.sqlite"),
-    }
-    if reports:
-        corpora = {
-            one.label.value: {
-                "passages": one.passages,
-                "embedded": one.embedded,
-                "known": one.known,
-                "failed": one.failed,
-                "complete": one.complete,
-                "note": one.note,
-            }
-            for one in reports
-        }
-        intents = None
-        if written is not None:
-            intents = {**asdict(written), "error": str(written.error or "")}
-        value |= {"store": url, "intents": intents, "corpora": corpora}
-    return value
+    names = ("passages", "embedded", "known", "failed", "complete", "note")
+    corpora = {one.label.value: {name: getattr(one, name) for name in names} for one in reports}
+    intents = written and {**asdict(written), "error": str(written.error or "")}
+    return {"store": url, "intents": intents, "corpora": corpora}
 
 
-def _in_words(
-    code: tuple[IndexSummary, int],
-    reports: Sequence[CorpusReport],
-    written: IntentCounts | None,
-) -> list[str]:
-    """Return a line for each corpus."""
-    summary, commits = code
-    known = summary.files - summary.built
-    lines = [
-        f"[code]     {counted(summary.files, 'file')}, {counted(summary.chunks, 'chunk')} "
-        f"({known:,} files were known), {counted(commits, 'commit')}"
-    ]
+def _corpora_in_words(reports: Sequence[CorpusReport], written: IntentCounts | None) -> list[str]:
+    """Return a line for each corpus beside the code."""
+    lines = []
     if written is not None:
         lines.append(
             f"intents    {counted(written.written, 'symbol')} written, "
@@ -208,13 +205,13 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     together = [option for name, option in names.items() if given[name] not in (None, False)]
     if len(together) > 1:
         raise ConfigurationError(f"{' and '.join(together)} do not go together; give one of them")
-    settings = load_settings(flags, repository=given["repo"])
-    with warning(quiet=given["quiet"]) as reporter:
+    settings = common.load_settings(flags, repository=given["repo"])
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         if given["forget"]:
             count = memory_of(settings, open_project(given, settings, reporter)).forget()
-            keeps = "a store keeps its entries until `agent index --corpus memory --fresh`"
             patches = counted(count, "patch", "patches")
-            write_stdout(f"forgot {patches} of this project; {keeps}\n")
+            advice = "a store keeps its entries until `agent index --corpus memory --fresh`"
+            common.write_stdout(f"forgot {patches} of this project; {advice}\n")
             return 0
         with open_vector_store(settings, reporter) as store:
             infos, url, drop = store.collections(), store.url, given["drop"]
@@ -224,79 +221,18 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
                         f"--drop {drop}: no such collection in {url} (see --list)"
                     )
                 store.drop(drop)
-                write_stdout(f"dropped {drop} of {url}\n")
+                common.write_stdout(f"dropped {drop} of {url}\n")
                 return 0
+    models = [None if info.model == UNKNOWN_MODEL else info.model for info in infos]
+    rows = list(zip(infos, models, strict=True))
     if given["json"]:
-        collections = [asdict(info) | {"model": _model(info)} for info in infos]
-        print_value({"store": url, "collections": collections})
-    else:
-        lines = [
-            f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
-            f" of {info.dimension} dimensions, {_model(info) or 'model not said'}"
-            for info in infos
-        ]
-        write_stdout("\n".join([*lines, f"{counted(len(infos), 'collection')} in {url}", ""]))
+        collections = [asdict(info) | {"model": model} for info, model in rows]
+        common.print_value({"store": url, "collections": collections})
+        return 0
+    lines = [
+        f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
+        f" of {info.dimension} dimensions, {model or 'model not said'}"
+        for info, model in rows
+    ]
+    common.write_stdout("\n".join([*lines, f"{counted(len(infos), 'collection')} in {url}", ""]))
     return 0
-
-
-def _model(info: CollectionInfo) -> str | None:
-    """Return the model of a collection, None if the import did not name it."""
-    return None if info.model == UNKNOWN_MODEL else info.model
-
-
-@declare(
-    "index",
-    settings=("embed", "store", "max_cost"),
-    ending="""
-    Example:
-      agent index --repo ./target
-
-    Other corpora too, in a store that a team shares:
-      agent index --corpus code,docs,intent,history \\
-          --store postgresql://HOST/DATABASE
-
-    Vectors of another program:
-      agent index --precomputed ./vectors --made-by MODEL
-    """,
-)
-@repo_options
-@corpus_options
-@path_option("--symbols", help="Write symbols and their intents there, as JSON lines.")
-@path_option("--read-symbols", help="Take the intents of such a file, in the place of templates'.")
-@click.option(
-    "--fresh", is_flag=True,
-    help="Remove this project's entries of these corpora from the store first.",
-)  # fmt: skip
-@click.option(
-    "--forget", is_flag=True, help="Forget the accepted patches instead; a store keeps theirs."
-)
-@click.option("--list", "show", is_flag=True, help="List the store's collections instead.")
-@click.option("--drop", metavar="NAME", help="Drop a collection of the store instead.")
-@click.option(
-    "--precomputed", metavar="FOLDER",
-    help="Put this folder's vectors (one JSON array a file) into the store instead; no repository "
-    "is read.",
-)  # fmt: skip
-@click.option(
-    "--collection", metavar="NAME",
-    help="Where in the store they go (the folder's name; a digest is added where that cannot be "
-    "kept).",
-)  # fmt: skip
-@click.option(
-    "--made-by", metavar="MODEL",
-    help="The model that computed them; queries in words by another model are refused then.",
-)  # fmt: skip
-@click.option(
-    "--dry-run", is_flag=True,
-    help="Read the folder and say what would be put there; open no store.",
-)  # fmt: skip
-@json_option
-@quiet_option
-def command(flags: Mapping[str, Any], **given: Any) -> int:
-    """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
-    run = _index
-    if given["precomputed"] is not None or given["dry_run"] or given["collection"]:
-        run = import_folder
-    elif given["show"] or given["drop"] is not None or given["forget"]:
-        run = _manage
-    return guarded(lambda: run(given, flags), flags=flags)

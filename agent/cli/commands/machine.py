@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 from pydantic import SecretStr
 
-from agent.cli.commands.common import load_settings, print_value, write_stdout
-from agent.cli.options import SANDBOX_SETTINGS, json_option, path_option
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.settings import Loaded, Settings, load_with_origins, option_of, user_file
 from agent.shared.terminal import say
@@ -34,7 +32,7 @@ _HEADER = """\
 """
 
 
-@declare(
+@options.command(
     "config",
     ending="""
     Example:
@@ -42,9 +40,9 @@ _HEADER = """\
       agent config --init
     """,
 )
-@path_option("--repo", help="Take the limits of this repository's own file into account.")
-@click.option("--init", is_flag=True, help="Write a commented file to the configuration folder.")
-@json_option
+@options.path("--repo", "Take the limits of this repository's own file into account.")
+@options.flag("--init", "Write a commented file to the configuration folder.")
+@options.as_json
 def config_command(repo: Path | None, init: bool, json: bool) -> int:
     """Show every setting, its value, and where the value comes from."""
     if init:
@@ -54,12 +52,12 @@ def config_command(repo: Path | None, init: bool, json: bool) -> int:
         say(f"note: {note}")
     rows = [_row(name, loaded) for name in Settings.model_fields]
     if json:
-        print_value(rows)
+        common.print_value(rows)
         return 0
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         origin = "" if row["origin"] == "default" else f"  ({row['origin']})"
-        write_stdout(f"{row['name']:<{width}}  {_in_words(row['value'])}{origin}\n")
+        common.write_stdout(f"{row['name']:<{width}}  {_in_words(row['value'])}{origin}\n")
     return 0
 
 
@@ -138,41 +136,36 @@ class DoctorCheck:
     brief: str = ""
 
 
-@declare(
+@options.command(
     "doctor",
-    settings=SANDBOX_SETTINGS,
+    settings=options.SANDBOX_SETTINGS,
     ending="""
     Example:
       agent doctor --json
     """,
 )
-@json_option
-@click.option("--live", is_flag=True, help="Also make one real call to the model.")
-@click.option("--verbose", "-v", is_flag=True, help="Show all details.")
+@options.as_json
+@options.flag("--live", "Also make one real call to the model.")
+@options.flag("--verbose -v", "Show all details.")
 def doctor_command(json: bool, live: bool, verbose: bool, flags: Mapping[str, Any]) -> int:
     """Say what works here: git, tokenizer, sandbox guarantees, model, embeddings."""
-    settings = load_settings(flags)
+    settings = common.load_settings(flags)
     checks = list(_checks(settings, live=live))
     checks.append(_origins(load_with_origins(flags).origins))
     if json:
-        print_value([{k: v for k, v in asdict(one).items() if k != "brief"} for one in checks])
+        common.print_value(
+            [{k: v for k, v in asdict(one).items() if k != "brief"} for one in checks]
+        )
     else:
-        lines = [line for check in checks for line in _lines(check, verbose=verbose)]
-        write_stdout("".join(f"{line}\n" for line in lines))
+        for check in checks:
+            if verbose or check.name != _OTHER or check.brief:
+                detail = check.detail if verbose else check.brief or check.detail
+                text = detail.replace("\n", f"\n{'':<14}")
+                common.write_stdout(f"{_MARKS[check.state]} {check.name:<11} {text}\n")
     missing = {check.name for check in checks if check.state == "missing"}
     if "sandbox" in missing:
         return Status.SANDBOX.exit_code
     return Status.USAGE.exit_code if missing else 0
-
-
-def _lines(check: DoctorCheck, *, verbose: bool) -> Iterator[str]:
-    """Yield one line, or with `verbose` the whole detail."""
-    if not verbose and check.name == _OTHER and not check.brief:
-        return
-    detail = check.detail if verbose else check.brief or check.detail
-    first, *others = detail.split("\n")
-    yield f"{_MARKS[check.state]} {check.name:<11} {first}"
-    yield from (f"{'':<13} {line}" for line in others)
 
 
 def _origins(origins: Mapping[str, str]) -> DoctorCheck:
@@ -208,15 +201,12 @@ def _try(name: str, check: Callable[[], str], *, missing: str = "missing") -> Do
 
 
 def _git() -> DoctorCheck:
-    found = shutil.which("git")
-    if found is None:
-        return DoctorCheck(
-            "git", "missing", "not installed: apt install git (or your system's way)"
-        )
-    done = subprocess.run(
-        [found, "--version"], capture_output=True, text=True, timeout=20, check=False
-    )
-    return DoctorCheck("git", "ok", f"{done.stdout.strip()} ({found})")
+    git = shutil.which("git")
+    if git is None:
+        return DoctorCheck("git", "missing", "not installed: apt install git, or your system's way")
+    command = [git, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return DoctorCheck("git", "ok", f"{done.stdout.strip()} ({git})")
 
 
 def _tokenizer(settings: Settings) -> str:
@@ -235,30 +225,27 @@ def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:
     chosen, *others = probe_sandboxes(settings)
     state = "ok" if chosen.isolated else "note"
     state = state if chosen.available else "missing"
-    yield DoctorCheck("sandbox", state, _guaranteed(chosen), _in_short(chosen))
+    yield DoctorCheck(
+        "sandbox", state, _guarantees(chosen, short=False), _guarantees(chosen, short=True)
+    )
     if chosen.available and (why := why_no_python(settings)):
         yield DoctorCheck("test python", "note", why)
     for probe in others:
         how = f"--sandbox {probe.backend}" if probe.available else "not available"
-        brief = f"{_in_short(probe)} ({how})" if probe.available else ""
-        yield DoctorCheck(_OTHER, "note", f"{_guaranteed(probe)} ({how})", brief)
+        brief = f"{_guarantees(probe, short=True)} ({how})" if probe.available else ""
+        yield DoctorCheck(_OTHER, "note", f"{_guarantees(probe, short=False)} ({how})", brief)
 
 
-def _in_short(probe: Probe) -> str:
-    """Return how many guarantees a backend gives, and the names of those that it does not."""
-    if not probe.available:
-        return _guaranteed(probe)
-    lacks = ", ".join(name for name, held in sorted(probe.guarantees.items()) if not held)
-    total, held = len(probe.guarantees), sum(probe.guarantees.values())
-    return f"{probe.backend}: {held} of {total} guarantees" + (f"; not: {lacks}" if lacks else "")
-
-
-def _guaranteed(probe: Probe) -> str:
+def _guarantees(probe: Probe, *, short: bool) -> str:
+    """Return the guarantees of a backend (`short`: their number) and those that it lacks."""
     if not probe.available:
         return f"{probe.backend}: {probe.problem}"
-    holds = ", ".join(name for name, held in sorted(probe.guarantees.items()) if held)
-    lacks = ", ".join(name for name, held in sorted(probe.guarantees.items()) if not held)
-    return f"{probe.backend}: {holds or 'no guarantees'}" + (f"; not: {lacks}" if lacks else "")
+    holds = [name for name, held in sorted(probe.guarantees.items()) if held]
+    lacks = [name for name, held in sorted(probe.guarantees.items()) if not held]
+    words = ", ".join(holds) or "no guarantees"
+    if short:
+        words = f"{len(holds)} of {len(probe.guarantees)} guarantees"
+    return f"{probe.backend}: {words}" + (f"; not: {', '.join(lacks)}" if lacks else "")
 
 
 def _cache(settings: Settings) -> str:
@@ -279,7 +266,7 @@ def _retrieval(settings: Settings) -> DoctorCheck:
     return DoctorCheck("retrieval", "note" if missing else "ok", detail)
 
 
-@declare(
+@options.command(
     "bundle",
     ending="""
     Example:
@@ -287,9 +274,9 @@ def _retrieval(settings: Settings) -> DoctorCheck:
       agent bundle --check agent.py
     """,
 )
-@path_option("--output", "-o", help="Write the file here, then check it.")
-@path_option("--check", help="Check this file against the contract instead.")
-@json_option
+@options.path("--output -o", "Write the file here, then check it.")
+@options.path("--check", "Check this file against the contract instead.")
+@options.as_json
 def bundle_command(output: Path | None, check: Path | None, json: bool) -> int:
     """Write the program as one source file, for the miner contract (docs/guide/miner.md)."""
     from agent.miner.bundle import check_bundle
@@ -300,7 +287,7 @@ def bundle_command(output: Path | None, check: Path | None, json: bool) -> int:
     facts = {} if output is None else _write_bundle(output)
     checks = check_bundle(path)
     if json:
-        print_value({"path": str(path), **facts, "checks": [asdict(one) for one in checks]})
+        common.print_value({"path": str(path), **facts, "checks": [asdict(one) for one in checks]})
         return 0 if all(one.ok for one in checks) else Status.USAGE.exit_code
     if facts:
         say(f"{path}: {facts['bytes']:,} bytes, {facts['files']} files, sha256 {facts['sha256']}")

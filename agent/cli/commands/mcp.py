@@ -8,12 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from agent import __version__
-from agent.cli.commands.common import guarded, load_settings, make_redactor
-from agent.cli.options import SOLVE_SETTINGS
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common
 from agent.errors import ConfigurationError, PatchshotError
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import install_command
@@ -34,26 +31,25 @@ _INSTRUCTIONS = (
 _LINES = 24  # of a result of `search`
 
 # Members of a result that a caller needs; the rest fills its context.
-_RESULT = {
-    "status": True,
-    "verdict": True,
-    "message": True,
-    "diff": True,
-    "reproduction_test": True,
-    "usage": True,
-    "notes": True,
-}
+_RESULT = {"status", "verdict", "message", "diff", "reproduction_test", "usage", "notes"}
 
 
-def run(repo: Path, flags: Mapping[str, Any]) -> int:
-    """Serve until stdin is closed."""
-    return guarded(lambda: _run(repo, flags))
+@options.command(
+    "mcp",
+    settings=options.SOLVE_SETTINGS,
+    ending="""
+    Example, as the command that an MCP client starts:
+      agent mcp --repo /home/me/project
 
-
-def _run(repo: Path, flags: Mapping[str, Any]) -> int:
+    The tools are search, context, solve, verify and apply.
+    """,
+)
+@options.repo
+def mcp_command(flags: Mapping[str, Any], repo: Path) -> int:
+    """Serve other agents over the Model Context Protocol (stdio), for one repository."""
     from agent.repository import locate
 
-    load_settings(flags, repository=repo)  # report mistakes before a client connects
+    common.load_settings(flags, repository=repo)  # report mistakes before a client connects
     locate(repo)
     try:
         server = make_server(repo, flags)
@@ -80,8 +76,8 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     @server.tool(annotations=reads)
     async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Find the code for a query (words, identifiers, a traceback): places with their code."""
-        found = await _told(api.search_async(query, repo, limit=limit, **flags))
-        return [_place(hit.chunk, relevance) for hit, relevance in named_first(query, found)]
+        hits = await _told(api.search_async(query, repo, limit=limit, **flags))
+        return [_place(hit.chunk, relevance) for hit, relevance in named_first(query, hits)]
 
     @server.tool(annotations=reads)
     async def context(problem: str) -> str:
@@ -142,7 +138,7 @@ async def _told(work: Awaitable[T]) -> T:
     try:
         return await work
     except PatchshotError as error:
-        raise ToolError(make_redactor()(str(error))) from None
+        raise ToolError(common.make_redactor()(str(error))) from None
 
 
 @asynccontextmanager
@@ -150,7 +146,7 @@ async def _progress(
     send: Callable[..., Any],
 ) -> AsyncIterator[Callable[[Event], None]]:
     """Yield a function that takes events from any thread and sends them as notifications."""
-    loop, redact = asyncio.get_running_loop(), make_redactor()
+    loop, redact = asyncio.get_running_loop(), common.make_redactor()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
     def take(event: Event) -> None:
@@ -201,21 +197,3 @@ def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
     if delivery.failed:
         raise ToolError(delivery.message)
     return list(delivery.written)
-
-
-@declare(
-    "mcp",
-    settings=SOLVE_SETTINGS,
-    ending="""
-    Example, as the command that an MCP client starts:
-      agent mcp --repo /home/me/project
-
-    The tools are search, context, solve, verify and apply.
-    """,
-)
-@click.option(
-    "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
-)
-def command(flags: Mapping[str, Any], repo: Path) -> int:
-    """Serve other agents over the Model Context Protocol (stdio), for one repository."""
-    return run(repo, flags)

@@ -1,4 +1,4 @@
-"""Write patches to a file, with `--apply` to the work tree, and with `--branch` to a branch."""
+"""Deliver patches: to a file, with `--apply` to the work tree, and with `--branch` to a branch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import hashlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.cli.commands.common import counted, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
@@ -42,20 +42,16 @@ class PatchFile:
 
     def write(self, patch: AppliedPatch) -> None:
         """Replace the file atomically. A failure is recorded in `problem`."""
-        if self._path is None:
+        path, self.problem = self._path, ""
+        if path is None:
             return
         try:
-            self._replace(self._path, patch.diff)
+            if path.exists() and not path.is_file():
+                path.write_bytes(patch.diff)  # a pipe or /dev/stderr cannot be replaced
+            else:
+                replace_file(path, (patch.diff,))
         except OSError as error:
-            self.problem = f"--output {self._path} could not be written: {error.strerror}"
-        else:
-            self.problem = ""
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a pipe or /dev/stderr cannot be replaced
-            return
-        replace_file(path, (data,))
+            self.problem = f"--output {path} could not be written: {error.strerror}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,74 +72,9 @@ class Delivery:
         return record.model_copy(update=update)
 
 
-def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
-    """Find out before a model call is paid whether `--apply` can write.
-
-    `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
-    or ConfigurationError.
-    """
-    from agent.results import journal_folder
-
-    if not os.access(root, os.W_OK):
-        raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
-    journal = journal_folder()
-    try:
-        journal.mkdir(mode=0o700, parents=True, exist_ok=True)
-        usable = os.access(journal, os.W_OK)
-    except OSError:
-        usable = False
-    if not usable:
-        raise ConfigurationError(
-            f"--apply keeps what `agent undo` needs in {journal}, which cannot be written: "
-            "set XDG_STATE_HOME to a folder that can"
-        )
-    if not without_edits:
-        return
-    from agent.repository import changed_paths
-
-    edited = changed_paths(root)
-    if edited:
-        reporter(Notice(_EDITED.format(names=listed(edited)), "warning"))
-
-
-_EDITED = (
-    "the patch will be made without your uncommitted edits ({names}); --apply merges it with them, "
-    "and writes nothing if they overlap"
-)
-
-
-def write_into_work_tree(
-    patch: AppliedPatch, root: Path, *, output: Path | None = None, run: str = ""
-) -> Delivery:
-    """Write a patch into the work tree, all files or none. Never raises an `Exception`.
-
-    If it cannot be written, the message says where the diff is: in `output`, or in a new file.
-    """
-    from agent.results import journal_folder
-    from agent.results.work_tree import apply_changes
-
-    try:
-        outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
-    except PatchshotError as error:
-        return Delivery((), failed=True, message=_failure(str(error), patch, root, output))
-    except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
-        return Delivery((), failed=True, message=_failure(repr(error), patch, root, output))
-    if outcome.conflicts:
-        failure = _failure(in_words_of(outcome), patch, root, output)
-        return Delivery(outcome.written, failed=True, message=failure)
-    if not outcome.written:
-        return Delivery((), failed=False, message="the files have this content already")
-    message = f"wrote {_files(outcome.written)}; undo with {_undo_command(root)}"
-    if outcome.merged:
-        names = listed(outcome.merged)
-        message += f"; your own edits in {names} are kept, and no test ran with them"
-    return Delivery(outcome.written, failed=False, message=message)
-
-
-def requested_publication(
-    branch: str | None, message: str | None, *, pr: bool
-) -> Publication | None:
+def requested_publication(given: Mapping[str, Any]) -> Publication | None:
     """Return what `--branch`, `--commit-message` and `--pr` ask for. Raises ConfigurationError."""
+    branch, message, pr = given.get("branch"), given.get("commit_message"), bool(given.get("pr"))
     if branch is None:
         if message is not None or pr:
             option = "--pr" if pr else "--commit-message"
@@ -157,30 +88,28 @@ def requested_publication(
 
 
 def prepare_publication(
-    wanted: Publication | None, snapshot: Snapshot, reporter: Reporter
+    publication: Publication | None, snapshot: Snapshot, reporter: Reporter
 ) -> PublicationPlan | None:
     """Find out before a model call is paid whether the patch can be published.
 
     Raises ConfigurationError, RepositoryError and ForgeError.
     """
-    if wanted is None:
+    if publication is None:
         return None
     from agent.results.publishing import prepare
 
-    plan = prepare(wanted, snapshot.root, snapshot.commit)
+    plan = prepare(publication, snapshot.root, snapshot.commit)
     if snapshot.dirty:
         names = listed(sorted(snapshot.overlay()))
-        reporter(Notice(_UNCOMMITTED.format(names=names), "warning"))
+        text = (
+            f"the patch will be made and tested with your uncommitted edits ({names}), which the "
+            "commit will not have; --dirty ignore leaves them out"
+        )
+        reporter(Notice(text, "warning"))
     if plan.forge is not None:
         target = f"{plan.forge.place}, branch {plan.target}"
         reporter(Notice(f"an accepted patch becomes a pull request to {target}"))
     return plan
-
-
-_UNCOMMITTED = (
-    "the patch will be made and tested with your uncommitted edits ({names}), which the commit "
-    "will not have; --dirty ignore leaves them out"
-)
 
 
 def publish_patch(
@@ -204,7 +133,70 @@ def publish_patch(
     return Delivery((), failed=False, message=message, published=made)
 
 
-def in_words_of(outcome: WriteOutcome) -> str:
+def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
+    """Find out before a model call is paid whether `--apply` can write.
+
+    `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
+    or ConfigurationError.
+    """
+    from agent.results import journal_folder
+
+    if not os.access(root, os.W_OK):
+        raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
+    journal = journal_folder()
+    usable = False
+    with contextlib.suppress(OSError):
+        journal.mkdir(mode=0o700, parents=True, exist_ok=True)
+        usable = os.access(journal, os.W_OK)
+    if not usable:
+        raise ConfigurationError(
+            f"--apply keeps what `agent undo` needs in {journal}, which cannot be written: "
+            "set XDG_STATE_HOME to a folder that can"
+        )
+    if not without_edits:
+        return
+    from agent.repository import changed_paths
+
+    if edited := changed_paths(root):
+        text = (
+            f"the patch will be made without your uncommitted edits ({listed(edited)}); --apply "
+            "merges it with them, and writes nothing if they overlap"
+        )
+        reporter(Notice(text, "warning"))
+
+
+def write_into_work_tree(
+    patch: AppliedPatch, root: Path, *, output: Path | None = None, run: str = ""
+) -> Delivery:
+    """Write a patch into the work tree, all files or none. Never raises an `Exception`.
+
+    If it cannot be written, the message says where the diff is: in `output`, or in a new file.
+    """
+    from agent.results import journal_folder
+    from agent.results.work_tree import apply_changes
+
+    try:
+        outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
+    except PatchshotError as error:
+        return Delivery((), failed=True, message=_failure(str(error), patch, root, output))
+    except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
+        return Delivery((), failed=True, message=_failure(repr(error), patch, root, output))
+    if outcome.conflicts:
+        failure = _failure(conflicts_in_words(outcome), patch, root, output)
+        return Delivery(outcome.written, failed=True, message=failure)
+    if not outcome.written:
+        return Delivery((), failed=False, message="the files have this content already")
+    undo = "agent undo"
+    if not Path.cwd().is_relative_to(root):
+        undo += f" --repo {shlex.quote(str(root))}"
+    message = f"wrote {_files(outcome.written)}; undo with {undo}"
+    if outcome.merged:
+        names = listed(outcome.merged)
+        message += f"; your own edits in {names} are kept, and no test ran with them"
+    return Delivery(outcome.written, failed=False, message=message)
+
+
+def conflicts_in_words(outcome: WriteOutcome) -> str:
     """Return why nothing was written, or what is half-written."""
     reasons = "; ".join(f"{conflict.path} {conflict.reason}" for conflict in outcome.conflicts)
     if outcome.written:
@@ -222,27 +214,19 @@ def _files(paths: Sequence[str]) -> str:
     return f"{counted(len(paths), 'file')}: {listed(paths)}"
 
 
-def _undo_command(root: Path) -> str:
-    here = Path.cwd().is_relative_to(root)
-    return "agent undo" if here else f"agent undo --repo {shlex.quote(str(root))}"
-
-
 def _failure(reason: str, patch: AppliedPatch, root: Path, output: Path | None) -> str:
-    place = _saved(patch, output)
-    if place is None:
-        return f"{reason}; the patch is in what was printed"
-    file, folder = shlex.quote(str(place)), shlex.quote(str(root))
-    return f"{reason}. To write what fits: git -C {folder} apply --reject {file}"
-
-
-def _saved(patch: AppliedPatch, output: Path | None) -> Path | None:
-    """Return the file that holds the diff; None if no file can be written."""
+    """Return the reason, and a command that writes what fits from a file with the diff."""
+    file: Path | None = None
     with contextlib.suppress(OSError):
         if output is not None and output.read_bytes() == patch.diff:
-            return output.absolute()
-        folder = state_folder() / "not-applied"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = folder / f"{hashlib.sha256(patch.diff).hexdigest()[:12]}.diff"
-        replace_file(place, (patch.diff,))
-        return place
-    return None
+            file = output.absolute()
+        else:
+            folder = state_folder() / "not-applied"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place = folder / f"{hashlib.sha256(patch.diff).hexdigest()[:12]}.diff"
+            replace_file(place, (patch.diff,))
+            file = place
+    if file is None:
+        return f"{reason}; the patch is in what was printed"
+    command = f"git -C {shlex.quote(str(root))} apply --reject {shlex.quote(str(file))}"
+    return f"{reason}. To write what fits: {command}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,54 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from agent.cli.commands.common import (
-    finish_writes,
-    in_words,
-    load_problem,
-    load_settings,
-    load_snapshot,
-    make_redactor,
-    own_file,
-    print_json,
-    print_value,
-    reporting,
-    write_diff,
-    write_stdout,
-)
-from agent.cli.commands.output import (
-    PatchFile,
-    check_work_tree,
-    in_words_of,
-    listed,
-    publish_patch,
-    requested_publication,
-    write_into_work_tree,
-)
-from agent.cli.options import (
-    CHECK_SETTINGS,
-    PATCH_SETTINGS,
-    branch_options,
-    json_option,
-    known_options,
-    patch_output_option,
-    project_option,
-    quiet_option,
-    repo_options,
-    scope_option,
-    write_option,
-)
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common, output
 from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
 from agent.run.attempts import Attempt
 from agent.run.record import Ledger, make_record
 from agent.shared.terminal import say
-from agent.types import AppliedPatch, ValidationReport, Verdict
+from agent.types import AppliedPatch, Problem, ValidationReport, Verdict
 
 if TYPE_CHECKING:
-    from agent.cli.commands.output import Delivery
     from agent.repository import TreeFile
     from agent.results.kept import KeptRun
-    from agent.results.publishing import Publication
     from agent.settings import Settings
     from agent.types import FileChange
     from agent.types.protocols import Snapshot
@@ -67,25 +29,22 @@ if TYPE_CHECKING:
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 
 
-@declare(
+@options.command(
     "apply",
-    settings=PATCH_SETTINGS,
+    settings=options.PATCH_SETTINGS,
     prints_record=True,
     ending="""
     Example:
-      agent apply 3f2a
       agent apply 3f2a --branch fix-123 --pr
       agent apply --reply reply.json --repo ./target | git apply
     """,
 )
 @click.argument("run", required=False)
-@click.option("--reply", help="A saved model reply; `-` for stdin.")
-@repo_options
-@patch_output_option
-@write_option
-@branch_options
-@json_option
-@quiet_option
+@options.text("--reply", "TEXT", "A saved model reply; `-` for stdin.")
+@options.base
+@options.delivery
+@options.as_json
+@options.quiet
 def apply_command(
     flags: Mapping[str, Any], run: str | None, reply: str | None, **given: Any
 ) -> int:
@@ -95,20 +54,19 @@ def apply_command(
     was made for, or into --repo; with --branch it is committed instead. A reply (--reply) is read
     and applied, its syntax is checked, and the diff is printed; --apply writes it.
     """
-    if (run is None) == (reply is None):
-        raise UsageError("name a kept run (see `agent runs`), or give --reply")
-    source = click.get_current_context().get_parameter_source("repo")
-    if run is not None:
+    if run is not None and reply is None:
+        source = click.get_current_context().get_parameter_source("repo")
         repo = None if source is ParameterSource.DEFAULT else given["repo"]
         return _apply_run(run, repo, flags, given)
-    assert reply is not None
+    if run is not None or reply is None:
+        raise UsageError("name a kept run (see `agent runs`), or give --reply")
     return _apply_reply(reply, flags, given)
 
 
 def _apply_run(
     name: str, repo: Path | None, flags: Mapping[str, Any], given: Mapping[str, Any]
 ) -> int:
-    """Write the patch of a kept run into the work tree, for any verdict."""
+    """Write the patch of a kept run into the work tree or on a branch, for any verdict."""
     from agent.results.kept import find_run, runs_folder
 
     kept = find_run(runs_folder(), name)
@@ -118,17 +76,23 @@ def _apply_run(
         why = "held a secret, which is not kept" if kept.result and kept.result.diff else "is empty"
         raise ConfigurationError(f"the patch of run {kept.id} {why}: there is nothing to apply")
     repo = repo or Path(kept.origin.repository)
-    settings = load_settings(flags, repository=repo)
-    publication = requested_publication(given["branch"], given["commit_message"], pr=given["pr"])
-    with reporting(quiet=given["quiet"]) as reporter:
-        snapshot = load_snapshot(repo, None, "include", reporter)
+    settings = common.load_settings(flags, repository=repo)
+    publication = output.requested_publication(given)
+    with common.reporting(quiet=given["quiet"]) as reporter:
+        snapshot = common.load_snapshot(repo, None, "include", reporter)
         if publication is None:
-            check_work_tree(snapshot.root, reporter, without_edits=False)
+            output.check_work_tree(snapshot.root, reporter, without_edits=False)
     patch = AppliedPatch(_changes(kept, kept.diff, snapshot, settings.allow), kept.diff, ())
+    ended = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
     if publication is not None:
-        delivery = _publish(kept, patch, snapshot, publication)
+        from agent.results.publishing import prepare
+
+        plan = prepare(publication, snapshot.root, kept.origin.commit, resumed=True)
+        issue = Problem(kept.origin.title, "", kept.origin.source)
+        shown = ended.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
+        delivery = output.publish_patch(plan, patch, shown, run=kept.id)
     else:
-        delivery = write_into_work_tree(patch, snapshot.root, run=kept.id)
+        delivery = output.write_into_work_tree(patch, snapshot.root, run=kept.id)
     record = make_record(
         Ledger(),
         status=Status.ACCEPTED,
@@ -138,28 +102,15 @@ def _apply_run(
     )
     record = delivery.described(record)
     if given["json"]:
-        print_json(record.model_copy(update={"diff": kept.diff.decode("utf-8", "replace")}))
+        diff = kept.diff.decode("utf-8", "replace")
+        common.print_json(record.model_copy(update={"diff": diff}))
     if delivery.failed:
         say(f"agent: {record.status.value}: {delivery.message}")
     elif not given["quiet"]:
-        ended = kept.result.status if kept.result else Status.INTERRUPTED
-        note = "" if ended is Status.ACCEPTED else f" (its run ended as {ended.value})"
+        accepted = ended.status is Status.ACCEPTED
+        note = "" if accepted else f" (its run ended as {ended.status.value})"
         say(f"{delivery.message}{note}")
     return record.exit_code
-
-
-def _publish(
-    kept: KeptRun, patch: AppliedPatch, snapshot: Snapshot, publication: Publication
-) -> Delivery:
-    """Commit the patch on top of the commit of its run, whatever its verdict was."""
-    from agent.results.publishing import prepare
-    from agent.types import Problem
-
-    plan = prepare(publication, snapshot.root, kept.origin.commit, resumed=True)
-    issue = Problem(kept.origin.title, "", kept.origin.source)
-    record = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
-    record = record.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
-    return publish_patch(plan, patch, record, run=kept.id)
 
 
 def _changes(
@@ -212,16 +163,16 @@ class _WorkTree:
 def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any]) -> int:
     if given["branch"] is not None or given["commit_message"] is not None or given["pr"]:
         raise ConfigurationError("--branch needs a kept run: name one of `agent runs`")
-    repo, output, write = given["repo"], given["output"], given["apply"]
+    repo, place, write = given["repo"], given["output"], given["apply"]
     if write and given["commit"]:
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
-    settings = load_settings(flags, repository=repo)
-    text = read_reply(reply, "--reply")
-    file = PatchFile(output)
+    settings = common.load_settings(flags, repository=repo)
+    text = _read_reply(reply, "--reply")
+    file = output.PatchFile(place)
     ledger = Ledger(on_better=file.write)
-    with reporting(quiet=given["quiet"]) as reporter:
-        own = (own_file(reply), output)
-        snapshot = load_snapshot(
+    with common.reporting(quiet=given["quiet"]) as reporter:
+        own = (common.own_file(reply), place)
+        snapshot = common.load_snapshot(
             repo,
             given["commit"],
             given["dirty"],
@@ -231,7 +182,8 @@ def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any])
             max_file_mb=settings.max_file_mb,
         )
         if write:
-            check_work_tree(snapshot.root, reporter, without_edits=given["dirty"] == "ignore")
+            without_edits = given["dirty"] == "ignore"
+            output.check_work_tree(snapshot.root, reporter, without_edits=without_edits)
         attempt = _attempt(text, snapshot, settings)
     ledger.record(attempt)
     # A patch that applies and parses is accepted: no test is run.
@@ -245,12 +197,12 @@ def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any])
     )
     delivery = None
     if write and accepted and attempt.patch is not None:
-        delivery = write_into_work_tree(attempt.patch, snapshot.root, output=output)
+        delivery = output.write_into_work_tree(attempt.patch, snapshot.root, output=place)
         record = delivery.described(record)
     if given["json"]:
-        print_json(record)
+        common.print_json(record)
     elif attempt.patch is not None:
-        write_diff(attempt.patch.diff)
+        common.write_diff(attempt.patch.diff)
     if file.problem:
         say(f"note: {file.problem}")
     if record.status is not Status.ACCEPTED:
@@ -273,14 +225,11 @@ def _attempt(text: str, snapshot: Snapshot, settings: Settings) -> Attempt:
     return attempt
 
 
-def read_reply(source: str, option: str) -> str:
+def _read_reply(source: str, option: str) -> str:
     """Read a reply or a diff from a file or, for `-`, from stdin. Raises UsageError."""
     try:
-        if source == "-":
-            data = sys.stdin.buffer.read(MAX_REPLY_BYTES + 1)
-        else:
-            with Path(source).open("rb") as file:
-                data = file.read(MAX_REPLY_BYTES + 1)
+        with click.open_file(source, "rb") as file:
+            data: bytes = file.read(MAX_REPLY_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{option} {source}: {error.strerror or error}") from None
     if len(data) > MAX_REPLY_BYTES:
@@ -288,9 +237,9 @@ def read_reply(source: str, option: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-@declare(
+@options.command(
     "verify",
-    settings=CHECK_SETTINGS,
+    settings=options.CHECK_SETTINGS,
     prints_record=True,
     ending="""
     Example, with a diff made by `git diff main > fix.diff`:
@@ -300,59 +249,50 @@ def read_reply(source: str, option: str) -> str:
     are several. Exit codes are those of `agent solve`.
     """,
 )
-@click.option("--diff", required=True, help="The patch: a file, or `-` for stdin.")
-@click.option("--problem", help="The issue, which helps to choose tests: a file, `-`, or a URL.")
-@click.option("--test", metavar="PATH", help="The test file of the patch that shows the fault.")
-@repo_options
-@scope_option
-@known_options
-@project_option
-@json_option
-@quiet_option
+@options.text("--diff", "TEXT", "The patch: a file, or `-` for stdin.", required=True)
+@options.text("--problem", "TEXT", "The issue, which helps to choose tests: a file, `-`, or a URL.")
+@options.text("--test", "PATH", "The test file of the patch that shows the fault.")
+@options.base
+@options.scope
+@options.tests
+@options.as_json
+@options.quiet
 def verify_command(
-    flags: Mapping[str, Any],
-    diff: str,
-    problem: str | None,
-    json: bool,
-    quiet: bool,
-    **given: Any,
+    flags: Mapping[str, Any], diff: str, problem: str | None, json: bool, quiet: bool, **given: Any
 ) -> int:
     """Judge a patch: apply it in the sandbox and run the tests before and after; no model call."""
     from agent.api import verify
 
     if diff == "-" == problem:
         raise ConfigurationError("--diff and --problem cannot both be read from stdin")
-    patch = read_reply(diff, "--diff")
-    text = load_problem(problem).text if problem else ""
-    with reporting(quiet=quiet) as reporter:
+    patch = _read_reply(diff, "--diff")
+    text = common.load_problem(problem).text if problem else ""
+    with common.reporting(quiet=quiet) as reporter:
         record = verify(patch, problem=text, on_event=reporter, **given, **flags)
     accept = bool(flags.get("accept_unverified"))
-    record = record.as_printed(accept_unverified=accept, redact=make_redactor())
+    record = record.as_printed(accept_unverified=accept, redact=common.make_redactor())
     if json:
-        print_json(record)
+        common.print_json(record)
     if not quiet:
         for attempt in record.attempts:
             for note in attempt.validation.notes if attempt.validation is not None else ():
                 say(f"note: {note}")
     if not quiet or record.status is not Status.ACCEPTED:
-        say(in_words(record, has_patch=False))
+        say(common.in_words(record, has_patch=False))
     return record.exit_code
 
 
-@declare(
+@options.command(
     "undo",
     ending="""
     Example:
-      agent solve --problem issue.md --apply
-      agent undo
+      agent undo 3f2a
     """,
 )
 @click.argument("run", required=False, default="", metavar="[RUN]")
-@click.option(
-    "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
-)
-@json_option
-@quiet_option
+@options.repo
+@options.as_json
+@options.quiet
 def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
     """Take back what the last --apply, or that of RUN, wrote; files changed since are not touched.
 
@@ -363,14 +303,14 @@ def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
     from agent.results.work_tree import undo_changes
 
     root = locate(repo).root
-    with reporting(quiet=quiet) as reporter:
-        finish_writes(root, reporter)
+    with common.reporting(quiet=quiet) as reporter:
+        common.finish_writes(root, reporter)
     outcome = undo_changes(root, journal_folder(), run=run)
     if json:
         conflicts = {conflict.path: conflict.reason for conflict in outcome.conflicts}
-        print_value({"restored": list(outcome.written), "conflicts": conflicts})
+        common.print_value({"restored": list(outcome.written), "conflicts": conflicts})
     elif outcome.conflicts:
-        write_stdout(f"{in_words_of(outcome)}\n")
+        common.write_stdout(f"{output.conflicts_in_words(outcome)}\n")
     else:
-        write_stdout(f"restored {listed(outcome.written)}\n")
+        common.write_stdout(f"restored {output.listed(outcome.written)}\n")
     return Status.NOT_APPLIED.exit_code if outcome.conflicts else 0

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from agent.cli.commands.common import counted, load_settings, print_value, write_stdout
-from agent.cli.commands.hits import shown
-from agent.cli.commands.retrieval import warning
+from agent.cli.commands import common
+from agent.cli.commands.common import counted
+from agent.cli.commands.search import shown
 from agent.errors import ConfigurationError, SemanticConfigError
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import say
-from agent.types.events import Notice, StageFinished, StageStarted
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent.types.protocols import Reporter
 
     Queried = tuple[NDArray[np.float32], str]  # the vector of a query, and what made it
+    _Limits = tuple[int, tuple[str, ...], float]  # most results, tags, least similarity
 
 LABEL = "precomputed"
 """Label of results, and the project and corpus of entries, which keeps them apart from our own."""
@@ -60,9 +61,6 @@ def _refuse(given: Mapping[str, Any], *names: str) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------ import
-
-
 def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Import the vectors of a folder into a collection, and print the counts."""
     from agent.search.precomputed import import_vectors, load_vectors
@@ -70,18 +68,18 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     from agent.wiring.search import open_vector_store
 
     _refuse(given, "corpus", "forget", "show", "drop", "commit")
-    settings = load_settings(flags, repository=given["repo"])
+    settings = common.load_settings(flags, repository=given["repo"])
     folder, made_by, started = Path(given["precomputed"]), given["made_by"], time.perf_counter()
     if made_by is not None and (not _MODEL.fullmatch(made_by) or made_by == UNKNOWN_MODEL):
         raise ConfigurationError("--made-by: give a model's name of 1 to 200 printable characters")
     name = checked_name(given["collection"] or name_of(folder))
     if settings.store is not None:
         check_url(settings.store)
-    with warning(quiet=given["quiet"]) as reporter:
-        reporter(StageStarted("vectors", str(folder)))
-        index = load_vectors(folder, reporter, strict=True)
-        vectors = counted(len(index), "vector")
-        reporter(StageFinished("vectors", time.perf_counter() - started, vectors))
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
+        with common.stage("vectors", reporter, str(folder)) as summary:
+            index = load_vectors(folder, reporter, strict=True)
+            vectors = counted(len(index), "vector")
+            summary.append(vectors)
         written, removed, place = None, 0, shown_url(settings.store or "the cache folder")
         if not given["dry_run"]:
             with open_vector_store(settings, reporter) as store:
@@ -96,7 +94,7 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     counts = f"{vectors} of {counted(index.dimension, 'dimension')}"
     skipped = f"{counted(len(index.skipped), 'file')} skipped"
     if given["json"]:
-        print_value(
+        common.print_value(
             {
                 "collection": name,
                 "store": place,
@@ -111,9 +109,11 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
             }
         )
     elif written is None:
-        write_stdout(f"would put {counts} into {name} of {place}; {skipped}; nothing was written\n")
+        common.write_stdout(
+            f"would put {counts} into {name} of {place}; {skipped}; nothing was written\n"
+        )
     else:
-        write_stdout(
+        common.write_stdout(
             f"{name}: {counts}: {written:,} written, {known:,} were known; {skipped}\n"
             f"in {seconds:.2f} s; vectors in {place}\n"
         )
@@ -170,9 +170,6 @@ def name_of(folder: Path) -> str:
     return f"{readable[: _NAME_LENGTH - 9] or LABEL}-{digest}"
 
 
-# ------------------------------------------------------------------------------------------ search
-
-
 def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Print the best vectors of a folder or a collection as a table or JSON."""
     from agent.search.precomputed import in_one_line
@@ -189,7 +186,7 @@ def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
         if at_least is None:
             at_least = (1.0 + agent.similarity_threshold) / 2.0
     limits = (limit, tuple(tags), at_least or 0.0)
-    settings = load_settings(flags, repository=given["repo"])
+    settings = common.load_settings(flags, repository=given["repo"])
     folder = Path(given["precomputed"]).expanduser()
     try:
         is_folder = folder.is_dir() and "store" not in flags
@@ -197,36 +194,37 @@ def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
         raise ConfigurationError(
             f"--precomputed {in_one_line(str(folder))}: cannot be read ({error})"
         ) from None
-    with warning(quiet=given["quiet"]) as reporter:
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         query = None if given["vector"] is None else _read_vector(given["vector"])
         search = _in_folder if is_folder else _in_store
-        answer = search(folder, given, query, settings, limits, reporter)
+        answer = search(given, query, settings, limits, reporter)
     if given["json"]:
-        print_value({"place": given["precomputed"], **answer})
+        common.print_value({"place": given["precomputed"], **answer})
     else:
-        write_stdout(_table(answer["results"]))
+        common.write_stdout(_table(answer["results"]))
     if not answer["results"]:
         say("agent: nothing matches; try another query, fewer --tag, or a lower --at-least")
     return 0
 
 
 def _in_folder(
-    folder: Path,
     given: Mapping[str, Any],
     query: Queried | None,
     settings: Settings,
-    limits: tuple[int, tuple[str, ...], float],
+    limits: _Limits,
     reporter: Reporter,
 ) -> dict[str, Any]:
     from agent.search import SearchPaths
     from agent.search.precomputed import in_one_line, load_vectors
     from agent.search.stores import score_of
     from agent.settings import data_folder
+    from agent.wiring.search import embed_query
 
     limit, tags, at_least = limits
+    folder = Path(given["precomputed"]).expanduser()
     cache = SearchPaths(settings.cache_dir, data_folder()).folder_cache(folder)
     index = load_vectors(folder, reporter, cache=cache, strict=True)
-    vector, made_by = query or _embedded(given, settings, reporter)
+    vector, made_by = query or asyncio.run(embed_query(settings, given["query"], reporter))
     _check(vector, made_by, index.dimension, in_one_line(str(folder)))
     if query is None:
         reporter(Notice(f"the query was embedded by {made_by}: the folder does not say by what"))
@@ -240,26 +238,25 @@ def _in_folder(
 
 
 def _in_store(
-    folder: Path,
     given: Mapping[str, Any],
     query: Queried | None,
     settings: Settings,
-    limits: tuple[int, tuple[str, ...], float],
+    limits: _Limits,
     reporter: Reporter,
 ) -> dict[str, Any]:
     from agent.search.precomputed import in_one_line, read_payload
-    from agent.wiring.search import open_vector_store
+    from agent.wiring.search import embed_query, open_vector_store
 
     place, (limit, tags, at_least) = given["precomputed"], limits
     with open_vector_store(settings, reporter) as store:
         infos = {info.name: info for info in store.collections()}
-        info = infos.get(place) or infos.get(name_of(folder))
+        info = infos.get(place) or infos.get(name_of(Path(place)))
         if info is None:
             raise ConfigurationError(
                 f"--precomputed {in_one_line(place)}: neither a folder nor a collection of"
                 f" {store.url} (see agent index --list)"
             )
-        vector, made_by = query or _embedded(given, settings, reporter)
+        vector, made_by = query or asyncio.run(embed_query(settings, given["query"], reporter))
         model = None if query is not None or info.model == UNKNOWN_MODEL else info.model
         _check(vector, made_by, info.dimension, f"{info.name} in {store.url}", model)
         collection = store.collection(info.name, info.model, info.dimension)
@@ -286,12 +283,6 @@ def _row(
         "text": mask_secrets(text).text,
         "metadata": masked(dict(metadata)),
     }
-
-
-def _embedded(given: Mapping[str, Any], settings: Settings, reporter: Reporter) -> Queried:
-    from agent.wiring.search import embed_query
-
-    return asyncio.run(embed_query(settings, given["query"], reporter))
 
 
 def _check(

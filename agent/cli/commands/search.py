@@ -1,48 +1,82 @@
-"""`agent search`: print the best ranked passages of the code and of other corpora."""
+"""Commands that show how code is ranked: `agent search`, `agent context` and `agent plan`."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import time
-from collections.abc import Mapping
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.cli.commands.common import (
-    guarded,
-    load_problem,
-    load_settings,
-    load_snapshot,
-    own_file,
-    print_value,
-    write_stdout,
-)
-from agent.cli.commands.hits import as_json, finding_as_json, render, render_findings
-from agent.cli.commands.precomputed import corpus_agent, search_vectors
-from agent.cli.commands.retrieval import rank_chunks, warning
-from agent.cli.options import (
-    RETRIEVAL_SETTINGS,
-    choice_option,
-    corpus_options,
-    json_option,
-    quiet_option,
-    repo_options,
-)
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common
 from agent.errors import ConfigurationError
-from agent.shared.terminal import say
-from agent.types.events import Notice, StageFinished, StageStarted
+from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import inert, say
+from agent.types import Reason, ScoredChunk
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.search import Label, Pool, PoolResults
+    from agent.search import Label, Passage, Pool, PoolHit, PoolResults
+    from agent.search.plans import Planned
     from agent.settings import Settings
-    from agent.types import Problem
+    from agent.types import Problem, Ranking
     from agent.types.protocols import Reporter, Snapshot
 
 _CANDIDATES = 40  # symbols for which a model writes intents in one query
+_SMALL = 0.02  # share of the largest contribution; smaller ones are summed up in one line
+_INDENT = " " * 5
+_PLACES = 3  # decimal places of a contribution
+
+
+def rank_chunks(
+    problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter
+) -> Ranking:
+    """Rank the chunks for a problem, and report which inputs the ranking could not use."""
+    from agent.retrieval.ranking import no_words
+    from agent.wiring import open_retriever
+
+    async def rank() -> Ranking:
+        async with open_retriever(settings, reporter) as retriever:
+            return await retriever.rank(problem, snapshot)
+
+    with common.stage("retrieve", reporter) as summary:
+        ranking = asyncio.run(rank())
+        summary.append(f"{ranking.total_chunks:,} chunks")
+    for note in no_words(ranking):
+        reporter(Notice(note, "warning"))
+    return ranking
+
+
+def open_project(
+    given: Mapping[str, Any],
+    settings: Settings,
+    reporter: Reporter,
+    labels: tuple[Label, ...] = (),
+) -> Snapshot:
+    """Read the repository. Warn that a shallow clone has only a part of the history."""
+    from agent.repository import locate
+    from agent.search import Label
+
+    snapshot = common.load_snapshot(
+        given["repo"],
+        given["commit"],
+        given["dirty"],
+        reporter,
+        exclude=(common.own_file(given.get("problem")),),
+        scope=given.get("path", Path()),
+        max_file_mb=settings.max_file_mb,
+    )
+    if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
+        message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"
+        reporter(Notice(message, "warning"))
+    return snapshot
 
 
 def requested_corpora(
@@ -56,47 +90,63 @@ def requested_corpora(
     from agent.search import Label
     from agent.wiring.search import read_labels
 
-    named = [name.strip() for part in given["corpus"] for name in part.split(",") if name.strip()]
-    if named:
-        return read_labels(named)
+    if names := _corpus_names(given):
+        return read_labels(names)
     if settings.corpora:
         return read_labels((Label.CODE.value, *settings.corpora))
-    options = (given.get(name) for name in ("fresh", "symbols", "read_symbols"))
-    if given["intents"] == "llm" or "store" in flags or any(options):
+    others = (given.get(name) for name in ("fresh", "symbols", "read_symbols"))
+    if given["intents"] == "llm" or "store" in flags or any(others):
         return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
     return (Label.CODE,)
 
 
-def open_project(
-    given: Mapping[str, Any],
-    settings: Settings,
-    reporter: Reporter,
-    labels: tuple[Label, ...] = (),
-) -> Snapshot:
-    """Read the repository. Warn that a shallow clone has only a part of the history."""
-    from agent.repository import locate
-    from agent.search import Label
-
-    own = (own_file(given.get("problem")),)
-    snapshot = load_snapshot(
-        given["repo"],
-        given["commit"],
-        given["dirty"],
-        reporter,
-        exclude=own,
-        scope=given.get("path", Path()),
-        max_file_mb=settings.max_file_mb,
-    )
-    if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
-        message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"
-        reporter(Notice(message, "warning"))
-    return snapshot
+def _corpus_names(given: Mapping[str, Any]) -> list[str]:
+    return [name.strip() for part in given["corpus"] for name in part.split(",") if name.strip()]
 
 
-def _search(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
-    """Print the best chunks, or passages of several corpora, as a table or JSON."""
+# ------------------------------------------------------------------------------------- agent search
+
+
+@options.command(
+    "search",
+    settings=(*options.RETRIEVAL_SETTINGS, "store", "max_cost"),
+    ending="""
+    Example:
+      agent search "where are cookies parsed" --repo ./target --explain
+
+    All corpora, and vectors of another program:
+      agent search "expired cookies" --corpus code,docs,intent,history
+      agent search --precomputed ./vectors --vector query.json
+    """,
+)
+@click.argument("query", required=False)
+@options.text("--problem", "TEXT", "Search for a whole issue instead.")
+@options.base
+@options.number("--limit -n", 1, "Most results.", 20)
+@options.corpora
+@options.number("--at-least", 0.0, "Least relevance, a probability.")
+@options.choice(
+    "--expand", ("off", "project", "llm"), "off", "Add words of the project, or of a model."
+)
+@options.text("--precomputed", "FOLDER|NAME", "Search these vectors: a folder or a collection.")
+@options.text("--vector", "FILE", "The query's vector, a JSON array; `-` for stdin.")
+@options.text("--tag", "TAG", "Only vectors with this tag (repeatable: all).", multiple=True)
+@options.text("--agent-name", "NAME", "Use this agent's settings of --agents, or its defaults.")
+@options.text("--agents", "FILE", "Settings of agents, as JSON or TOML.")
+@options.as_json
+@options.quiet
+@options.flag("--explain --verbose -v", "Show the signed parts that add up to each score.")
+def search_command(flags: Mapping[str, Any], **given: Any) -> int:
+    """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
+    if "vectors" in _corpus_names(given):
+        if given["precomputed"] is not None:
+            flags = {**flags, "precomputed": given["precomputed"]}
+    elif given["precomputed"] is not None or given["vector"] or given["tag"] or given["agent_name"]:
+        from agent.cli.commands.precomputed import search_vectors
+
+        return search_vectors(given, flags)
     problem = _query(given["query"], given["problem"])
-    settings = load_settings(flags, repository=given["repo"])
+    settings = common.load_settings(flags, repository=given["repo"])
     labels = requested_corpora(given, settings, flags)
     if len(labels) > 1 or given["corpus"] or given["expand"] != "off":
         count = _search_corpora(problem, given, settings, labels)
@@ -108,64 +158,62 @@ def _search(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     return 0
 
 
-def _search_code(problem: Problem, given: Mapping[str, Any], settings: Settings) -> int:
-    from agent.search import matching_chunks, named_first
-
-    with warning(quiet=given["quiet"]) as reporter:
-        snapshot = open_project(given, settings, reporter)
-        ranking = rank_chunks(problem, snapshot, settings, reporter)
-    pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
-    hits = [pair for pair in pairs if pair[1] >= (given["at_least"] or 0.0)][: given["limit"]]
-    if given["json"]:
-        print_value(
-            {
-                "commit": snapshot.commit,
-                "dirty": snapshot.dirty,
-                "total_chunks": ranking.total_chunks,
-                "notes": list(ranking.notes),
-                "results": [as_json(hit, relevance) for hit, relevance in hits],
-            }
-        )
-    else:
-        write_stdout(render(hits, explain=given["explain"]))
-    return len(hits)
-
-
 def _query(query: str | None, source: str | None) -> Problem:
-    if (query is None) == (source is None):
+    if source is not None and query is None:
+        return common.load_problem(source)
+    if query is None or source is not None:
         raise ConfigurationError("give either a QUERY or --problem FILE")
-    if source is not None:
-        return load_problem(source)
     from agent.run.problem import read_problem
 
-    assert query is not None
     if not query.strip():
         raise ConfigurationError("the query is empty: give words, identifiers or a traceback")
     return read_problem("-", stdin=io.BytesIO(query.encode("utf-8", "replace")))
 
 
+def _search_code(problem: Problem, given: Mapping[str, Any], settings: Settings) -> int:
+    """Print the best chunks as a table or JSON, and return their number."""
+    from agent.search import matching_chunks, named_first
+
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
+        snapshot = open_project(given, settings, reporter)
+        ranking = rank_chunks(problem, snapshot, settings, reporter)
+    pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
+    hits = [pair for pair in pairs if pair[1] >= (given["at_least"] or 0.0)][: given["limit"]]
+    if given["json"]:
+        common.print_value(
+            {
+                "commit": snapshot.commit,
+                "dirty": snapshot.dirty,
+                "total_chunks": ranking.total_chunks,
+                "notes": list(ranking.notes),
+                "results": [chunk_as_json(hit, relevance) for hit, relevance in hits],
+            }
+        )
+    else:
+        common.write_stdout(render_chunks(hits, explain=given["explain"]))
+    return len(hits)
+
+
 def _search_corpora(
     problem: Problem, given: Mapping[str, Any], settings: Settings, labels: tuple[Label, ...]
 ) -> int:
-    """Print the passages of several corpora as a labelled table or JSON."""
+    """Print the passages of several corpora as a labelled table or JSON; return their number."""
     from agent.wiring import endpoint
 
-    with warning(quiet=given["quiet"]) as reporter:
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         if given["expand"] == "llm":
             endpoint(settings)  # raises ConfigurationError before anything is read
         if given["expand"] == "project":
             settings = settings.model_copy(update={"expand": "project"})
         snapshot = open_project(given, settings, reporter, labels)
-        started = time.perf_counter()
-        reporter(StageStarted("retrieve"))
-        results = asyncio.run(_search_pool(problem, given, settings, snapshot, labels, reporter))
-        total = sum(results.searched.values())
-        seconds = time.perf_counter() - started
-        reporter(StageFinished("retrieve", seconds, f"{total:,} passages"))
+        with common.stage("retrieve", reporter) as summary:
+            work = _search_pool(problem, given, settings, snapshot, labels, reporter)
+            results = asyncio.run(work)
+            summary.append(f"{sum(results.searched.values()):,} passages")
         for note in results.notes:
             reporter(Notice(note, "warning"))
     if given["json"]:
-        print_value(
+        common.print_value(
             {
                 "commit": snapshot.commit,
                 "dirty": snapshot.dirty,
@@ -175,7 +223,7 @@ def _search_corpora(
             }
         )
     else:
-        write_stdout(render_findings(results.hits, explain=given["explain"]))
+        common.write_stdout(render_findings(results.hits, explain=given["explain"]))
     return len(results.hits)
 
 
@@ -190,8 +238,12 @@ async def _search_pool(
     from agent.search import Label
     from agent.wiring.search import open_pool
 
+    agent = None
+    if Label.VECTORS in labels:
+        from agent.cli.commands.precomputed import corpus_agent
+
+        agent = corpus_agent(given)
     keywords = given["expand"] == "llm"
-    agent = corpus_agent(given) if Label.VECTORS in labels else None
     opened = open_pool(settings, snapshot, reporter, labels, keywords=keywords, agent=agent)
     async with opened as pool:
         if given["intents"] == "llm" and Label.INTENT in labels:
@@ -221,68 +273,267 @@ async def _write_candidates(
     pool.forget_corpus(Label.INTENT)
 
 
-@declare(
-    "search",
-    settings=(*RETRIEVAL_SETTINGS, "store", "max_cost"),
+# ------------------------------------------------------------------------------------ agent context
+
+
+@options.command(
+    "context",
+    settings=options.CONTEXT_SETTINGS,
     ending="""
     Example:
-      agent search "where are cookies parsed" --repo ./target --explain
-
-    All corpora:
-      agent search "expired cookies" --corpus code,docs,intent,history
-
-    Vectors of another program, alone or beside the code:
-      agent search --precomputed ./vectors --vector query.json
-      agent search "expired cookies" --corpus code,vectors --precomputed ./vectors
+      agent context --problem issue.md --repo ./target
     """,
 )
-@click.argument("query", required=False)
-@click.option("--problem", help="Search for a whole issue instead.")
-@repo_options
-@click.option(
-    "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Most results."
+@options.problem
+@options.base
+@options.scope
+@options.flag("--prompt", "Print the whole prompt instead, as it would be sent.")
+@options.as_json
+@options.quiet
+def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given: Any) -> int:
+    """Show the packed context and its receipt, as the model would be shown it; no model call."""
+    from agent.retrieval.context import make_receipt, pack, render_receipt
+    from agent.retrieval.index import TreeSitterChunker
+    from agent.retrieval.ranking import in_scope
+    from agent.run.prompting import solve_prompt
+    from agent.verify import find_test_hints, known_secrets
+    from agent.wiring import make_counter, packing_options
+
+    issue = common.load_problem(given["problem"])
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
+        settings = common.load_settings(flags, repository=given["repo"])
+        counter, packing = make_counter(settings.model), packing_options(settings)
+        snapshot = in_scope(issue, open_project(given, settings, reporter))
+        ranking = rank_chunks(issue, snapshot, settings, reporter)
+        bundle = pack(issue, ranking, snapshot, counter, packing, chunker=TreeSitterChunker())
+    receipt, masked = make_receipt(ranking, bundle), known_secrets(snapshot).masked
+    if prompt:
+        tests = find_test_hints(issue, ranking, snapshot, counter)
+        messages = solve_prompt(issue, bundle, tests, counter).messages
+        if json:
+            common.print_value([{"role": m.role, "content": masked(m.content)} for m in messages])
+        else:
+            parts = (f"[{m.role}]\n{masked(m.content)}" for m in messages)
+            common.write_stdout("\n\n".join(parts) + "\n")
+    elif json:
+        common.print_value({**asdict(receipt), "text": masked(bundle.text)})
+    else:
+        common.write_stdout(f"{masked(bundle.text)}\n\n## Receipt\n\n{render_receipt(receipt)}")
+    return 0
+
+
+# --------------------------------------------------------------------------------------- agent plan
+
+
+@options.command(
+    "plan",
+    settings=(*options.RETRIEVAL_SETTINGS, "max_cost"),
+    ending="""
+    Example:
+      agent plan --problem issue.md --repo ./target --calls 3
+    """,
 )
-@corpus_options
-@click.option(
-    "--at-least", type=click.FloatRange(0, 1),
-    help="Least relevance: the probability that a result is what the query describes.",
-)  # fmt: skip
-@choice_option(
-    "--expand", ("off", "project", "llm"), "off",
-    "Add to the query: words that go with its own in this project, or a model's.",
-)  # fmt: skip
-@click.option(
-    "--precomputed", metavar="FOLDER|NAME",
-    help="Search precomputed vectors instead: of a folder, or of a collection of the store. With "
-    "--corpus vectors, search the folder beside the others.",
-)  # fmt: skip
-@click.option(
-    "--vector", metavar="FILE",
-    help="The query's vector, a JSON array; `-` for stdin. Without it the query in words is "
-    "embedded by the model of the settings, which must be theirs.",
-)  # fmt: skip
-@click.option(
-    "--tag", metavar="TAG", multiple=True, help="Only vectors with this tag (repeatable: all)."
-)
-@click.option(
-    "--agent-name",
-    metavar="NAME",
-    help="Use this agent's settings of --agents, or its defaults: 5 results of any similarity.",
-)
-@click.option("--agents", metavar="FILE", help="Settings of agents, as JSON or TOML.")
-@json_option
-@quiet_option
-@click.option(
-    "--explain", "--verbose", "-v", is_flag=True,
-    help="Below each chunk the signed parts that add up to its score.",
-)  # fmt: skip
-def command(flags: Mapping[str, Any], **given: Any) -> int:
-    """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
-    corpora = {name.strip() for part in given["corpus"] for name in part.split(",")}
-    run = _search
-    if "vectors" in corpora:
-        if given["precomputed"] is not None:
-            flags = {**flags, "precomputed": given["precomputed"]}
-    elif given["precomputed"] is not None or given["vector"] or given["tag"] or given["agent_name"]:
-        run = search_vectors
-    return guarded(lambda: run(given, flags), flags=flags)
+@options.problem
+@options.base
+@options.scope
+@options.number("--beam", 1, "Plans that each round of the search keeps (best-first without).")
+@options.number("--calls --plan-calls calls", 0, "Most model calls that propose plans.", 0)
+@options.as_json
+@options.quiet
+def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
+    """Show a plan for an issue: what to look for, and the code where it is."""
+    from agent.retrieval.ranking import in_scope
+
+    problem = common.load_problem(given["problem"])
+    settings = common.load_settings(flags, repository=given["repo"])
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
+        snapshot = in_scope(problem, open_project(given, settings, reporter))
+        ranking = rank_chunks(problem, snapshot, settings, reporter)
+        planned = asyncio.run(_planned(problem, snapshot, ranking, given, settings, reporter))
+        if planned.note:
+            reporter(Notice(planned.note, "warning"))
+    if json:
+        common.print_value(_plan_as_json(planned, snapshot.commit))
+    else:
+        common.write_stdout(_plan_in_words(planned))
+    if not planned.steps:
+        say("agent: no plan; say in the issue what goes wrong, and where it shows")
+    return 0
+
+
+async def _planned(
+    problem: Problem,
+    snapshot: Snapshot,
+    ranking: Ranking,
+    given: Mapping[str, Any],
+    settings: Settings,
+    reporter: Reporter,
+) -> Planned:
+    from agent.wiring import make_counter, make_planner, open_chat
+
+    async with AsyncExitStack() as stack:
+        calls, beam = given["calls"], given["beam"]
+        chat = await open_chat(stack, settings, reporter) if calls else None
+        counter = make_counter(settings.model)
+        planner = make_planner(settings, counter, reporter, calls=calls, beam=beam)
+        return await planner.plan(problem, snapshot, ranking, chat)
+
+
+def _plan_as_json(planned: Planned, commit: str) -> dict[str, Any]:
+    """Return a plan as JSON values, with secrets masked."""
+    steps = [
+        {
+            "intent": mask_secrets(step.intent).text,
+            "score": round(step.score, 6),
+            "places": [
+                {"path": p.path, "start": p.start, "end": p.end, "symbol": p.symbol}
+                for p in step.places
+            ],
+        }
+        for step in planned.steps
+    ]
+    value = round(planned.winner.value, 6)
+    return {"commit": commit, "value": value, "calls": planned.calls, "steps": steps}
+
+
+def _plan_in_words(planned: Planned) -> str:
+    """Return each step with its score, and below it the code that it leads to."""
+    lines: list[str] = []
+    for number, step in enumerate(planned.steps, start=1):
+        lines.append(f"{number}. {step.score:.2f}  {step.intent}")
+        lines.extend(f"      {p.path}:{p.start}-{p.end}  {p.symbol}" for p in step.places)
+    return shown(lines)
+
+
+# ------------------------------------------------------------------------- tables and JSON of hits
+
+
+def chunk_as_json(hit: ScoredChunk, relevance: float) -> dict[str, Any]:
+    """Return a hit with all its contributions, which add up to the score."""
+    chunk = hit.chunk
+    return {
+        "path": chunk.path,
+        "start": chunk.start,
+        "end": chunk.end,
+        "symbol": chunk.symbol,
+        "kind": chunk.kind.value,
+        "relevance": round(relevance, 6),
+        "score": round(hit.score, 6),
+        "reasons": _reasons_as_json(hit.reasons),
+    }
+
+
+def _reasons_as_json(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
+    return [
+        {"feature": r.feature, "value": round(r.value, 6), "note": mask_secrets(r.note).text}
+        for r in reasons
+    ]
+
+
+def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
+    """Return one line for each hit and its relevance; with `explain` its contributions below it."""
+    lines: list[str] = []
+    for position, (hit, relevance) in enumerate(hits, start=1):
+        chunk = hit.chunk
+        place = f"{chunk.path}:{chunk.start}-{chunk.end}"
+        lines.append(f"{position:3}  {relevance:.2f}  {place}  {chunk.symbol or chunk.kind.value}")
+        if explain:
+            lines.append(f"{_INDENT}score {hit.score:.3f}, the sum of")
+            lines.extend(_explanation(hit))
+    return shown(lines)
+
+
+def finding_as_json(finding: PoolHit) -> dict[str, Any]:
+    """Return a finding of a corpus with its passage and its near-duplicates."""
+    return {
+        **_passage_as_json(finding.passage),
+        "score": round(finding.score, 6),
+        "relevance": round(finding.relevance, 6),
+        "similarity": round(finding.similarity, 6) if finding.similarity else None,
+        "place": finding.rank,
+        "reasons": _reasons_as_json(finding.reasons),
+        "same": [_passage_as_json(passage) for passage in finding.same],
+        "text": mask_secrets(finding.passage.text).text,
+    }
+
+
+def _passage_as_json(passage: Passage) -> dict[str, Any]:
+    return {
+        "corpus": passage.corpus.value,
+        "title": mask_secrets(passage.title).text,
+        "path": passage.path,
+        "start": passage.start,
+        "end": passage.end,
+        "symbol": passage.symbol,
+        "origin": passage.origin,
+        "link": mask_secrets(passage.link).text,
+        "tags": list(passage.tags),
+    }
+
+
+def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
+    """Return one line for each finding: rank, relevance, corpus, location, title.
+
+    With `explain`, the lines below a finding show its score and similarity, its rank in its corpus,
+    the contributions to that rank, and its near-duplicates.
+    """
+    lines: list[str] = []
+    for position, hit in enumerate(hits, start=1):
+        passage = hit.passage
+        numbers = f"{position:3}  {hit.relevance:.2f}"
+        title = "" if passage.title == passage.symbol else f"  {passage.title}"
+        more = f"  (+{len(hit.same)} alike)" if hit.same else ""
+        lines.append(f"{numbers}  {f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}")
+        if explain:
+            lines.append(f"{_INDENT}{_standing(hit)}")
+            if passage.link:
+                lines.append(f"{_INDENT}link     {passage.link}")
+            lines.extend(_contribution(reason) for reason in hit.reasons)
+            lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
+    return shown(lines)
+
+
+def _standing(hit: PoolHit) -> str:
+    """Describe the score, which is not the sum of the contributions below it."""
+    if not hit.rank:
+        return f"score {hit.score:.3f}: the name was looked up"
+    similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
+    corpus = hit.passage.corpus.value
+    return f"score {hit.score:.3f}{similar}; by place {hit.rank} in [{corpus}], which comes from"
+
+
+def _explanation(hit: ScoredChunk) -> Iterator[str]:
+    """Yield a line for each contribution; the last line sums up the small ones.
+
+    The last line also takes the rounding difference, so that the printed values add up.
+    """
+    least = _SMALL * max((abs(reason.value) for reason in hit.reasons), default=0.0)
+    small = [reason for reason in hit.reasons if abs(reason.value) < least]
+    if len(small) == 1:
+        small = []
+    large = [reason for reason in hit.reasons if reason not in small]
+    yield from map(_contribution, large)
+    if small:
+        names = ", ".join(reason.feature for reason in small)
+        whole = sum(reason.value for reason in hit.reasons)
+        rest = round(whole, _PLACES) - sum(round(reason.value, _PLACES) for reason in large)
+        yield f"{_INDENT}{rest:+7.3f}  {len(small)} others: {names}"
+
+
+def _contribution(reason: Reason) -> str:
+    note = f"  {reason.note}" if reason.note else ""
+    return f"{_INDENT}{reason.value:+7.3f}  {reason.feature:<11}{note}".rstrip()
+
+
+def shown(lines: Sequence[str]) -> str:
+    """Return lines, cut to the width of a terminal.
+
+    Secrets are masked, because titles come from a repository.
+    """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    masked = mask_secrets("\n".join(inert(line, kept="") for line in lines)).text
+    return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""
+
+
+def _cut(line: str, width: int | None) -> str:
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"

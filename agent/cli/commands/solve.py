@@ -1,61 +1,32 @@
-"""`agent solve`, and `agent retry`, which goes on from a kept run with a comment."""
+"""`agent solve`, `agent retry`, which goes on from a kept run with a comment, and `agent demo`."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import json as json_module
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.cli.commands.common import (
-    as_given,
-    describe_crash,
-    in_words,
-    load_problem,
-    load_settings,
-    load_snapshot,
-    make_redactor,
-    own_file,
-    print_json,
-    reporting,
-    write_diff,
-)
-from agent.cli.commands.output import (
-    PatchFile,
-    check_work_tree,
-    prepare_publication,
-    publish_patch,
-    requested_publication,
-    write_into_work_tree,
-)
-from agent.cli.options import (
-    SOLVE_SETTINGS,
-    branch_options,
-    json_option,
-    known_options,
-    patch_output_option,
-    path_option,
-    project_option,
-    quiet_option,
-    repo_options,
-    scope_option,
-    verbose_option,
-    write_option,
-)
-from agent.cli.options import command as declare
+from agent.cli import options
+from agent.cli.commands import common, output
 from agent.errors import ConfigurationError, Status, UsageError
 from agent.run.record import Ledger, RunRecord, make_record
+from agent.settings import environment, names_as_given
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
-    from agent.cli.commands.output import Delivery
+    from collections.abc import Coroutine
+
     from agent.llm.recording import ChatExchange
     from agent.results.kept import KeptRun, RunKeeper
     from agent.results.publishing import PublicationPlan
@@ -63,7 +34,6 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from agent.types import Problem
     from agent.types.protocols import Reporter, Snapshot
-    from agent.wiring import Ahead
 
 # What a kept run needs to be repeated, beside its settings.
 _TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
@@ -75,227 +45,20 @@ _TAKEN_OVER = (
     "environments", "image",
 )  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of the pipeline. `arguments` are those of the command that are no settings."""
-
-    problem: Problem
-    snapshot: Snapshot
-    settings: Settings
-    arguments: Mapping[str, Any]
-    ledger: Ledger
-    reporter: Reporter
-    ahead: Ahead
-    retried: KeptRun | None
-    comment: str
-
-    def solve_and_keep(self, flags: Mapping[str, Any]) -> tuple[RunRecord, str]:
-        """Solve, and return the record and the id of the kept run, else "". `flags` are kept."""
-        if not self.settings.keep:
-            return self._record(None), ""
-        from agent.results.kept import keep_run, make_origin, runs_folder
-
-        task = {name: self.arguments.get(name) for name in _TASK}
-        task["path"] = self.snapshot.scope
-        kept = {**flags, **{name: value for name, value in task.items() if value}}
-        origin = make_origin(
-            self.problem,
-            self.snapshot,
-            self.settings.temperature,
-            self.arguments.get("replay"),
-            self.comment,
-            settings=json.loads(json.dumps(kept, default=str)),
-            retry_of=self.retried.id if self.retried else "",
-        )
-        with keep_run(runs_folder(), origin, self.problem.text, self.reporter) as keeper:
-            record = self._record(keeper)
-            if keeper is not None:
-                keeper.end(record, self.ledger.best.patch if self.ledger.best else None)
-        return record, keeper.id if keeper else ""
-
-    def _record(self, keeper: RunKeeper | None) -> RunRecord:
-        """Run the pipeline. After a crash, the record has what the ledger holds."""
-        try:
-            import asyncio
-
-            record = asyncio.run(self._solve(keeper))
-        except KeyboardInterrupt:
-            message = "stopped by a signal"
-            record = make_record(self.ledger, status=Status.INTERRUPTED, message=message)
-        except Exception as error:
-            if self.ledger.best is None:
-                raise
-            message = describe_crash(error)
-            record = make_record(self.ledger, status=Status.CRASHED, message=message)
-        accept = self.settings.accept_unverified
-        return record.as_printed(accept_unverified=accept, redact=make_redactor())
-
-    async def _solve(self, keeper: RunKeeper | None) -> RunRecord:
-        import asyncio
-
-        from agent.run.pipeline import solve
-        from agent.wiring import open_services, solve_options
-
-        task = asyncio.current_task()
-        assert task is not None
-        with contextlib.suppress(NotImplementedError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        async with open_services(
-            self.settings,
-            self.problem,
-            self.snapshot,
-            self.reporter,
-            self.ledger,
-            record=self.arguments.get("record"),
-            replay=self.arguments.get("replay"),
-            announce=True,
-            trial=self.ahead.sandbox,
-            gate=keeper.gate if keeper else None,
-            streaming=sys.stderr.isatty() and not self.arguments["quiet"],
-            project=self.arguments.get("project"),
-        ) as services:
-            return await solve(
-                self.problem,
-                self.snapshot,
-                services,
-                solve_options(self.settings, self.problem, another_test=self.retried is None),
-                self.ledger,
-                going_on=_opening(self.retried, self.comment) if self.retried else None,
-            )
+_RARE = (
+    "problem", "commit", "dirty", "output", "commit_message", "record", "replay", "verbose",
+    "remember", "no_iterative", *_TASK,
+)  # fmt: skip
 
 
-def solve_problem(
-    problem: Problem,
-    flags: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    retried: KeptRun | None = None,
-    comment: str = "",
-) -> int:
-    """Solve, print and keep the result, and return the exit code."""
-    from agent.wiring import Ahead, known_tests
-
-    given = arguments.get
-    settings = load_settings(flags, repository=arguments["repo"])
-    in_image = settings.image is not None  # then the interpreter is the image's
-    if settings.python is not None and not in_image and not settings.python.expanduser().exists():
-        raise ConfigurationError(
-            f"--python {settings.python}: there is no such file; name an interpreter"
-        )
-    publication = requested_publication(
-        given("branch"), given("commit_message"), pr=bool(given("pr"))
-    )
-    named = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
-    problem = replace(problem, known=known_tests(*named))
-    ahead = Ahead(settings)
-    output = PatchFile(given("output"))
-    ledger = Ledger(on_better=output.write)
-    # `tests_from`: retrieval must not find the deciding tests.
-    own = [given(name) for name in ("output", "record", "replay", "tests_from")]
-    with reporting(
-        quiet=arguments["quiet"], verbose=arguments["verbose"], log_file=settings.log_file
-    ) as reporter:
-        snapshot = load_snapshot(
-            arguments["repo"],
-            given("commit"),
-            given("dirty", "include"),
-            reporter,
-            ledger,
-            exclude=(own_file(given("problem")), *own, settings.log_file),
-            scope=given("path"),
-            max_file_mb=settings.max_file_mb,
-        )
-        if given("apply"):
-            check_work_tree(snapshot.root, reporter, without_edits=given("dirty") == "ignore")
-        plan = prepare_publication(publication, snapshot, reporter)
-        run = _Run(
-            problem, snapshot, settings, arguments, ledger, reporter, ahead, retried, comment
-        )
-        record, name = run.solve_and_keep(flags)
-    record = record.model_copy(update={"message": as_given(record.message, flags)})
-    code = _finish(record, snapshot, arguments, ledger, name, plan)
-    if given("remember") and code == 0:
-        _remember(problem, snapshot, settings, ledger)
-    if output.problem:
-        say(f"note: {output.problem}; the diff is in what was printed")
-    return code
-
-
-def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: Ledger) -> None:
-    """Save the accepted patch for the corpus `memory`. A full disk does not lose the patch."""
-    from agent.wiring.search import memory_of
-
-    if ledger.best is None or ledger.best.patch is None:
-        return
-    memory = memory_of(settings, snapshot)
-    try:
-        memory.remember(problem, ledger.best.patch.diff, snapshot.commit)
-    except OSError as error:
-        say(f"note: the patch could not be remembered in {memory.path}: {error.strerror}")
-
-
-def _finish(
-    record: RunRecord,
-    snapshot: Snapshot,
-    arguments: Mapping[str, Any],
-    ledger: Ledger,
-    run: str,
-    plan: PublicationPlan | None,
-) -> int:
-    """Write the result to its destinations and return the exit code."""
-    status, quiet = record.status, arguments["quiet"]
-    patch = ledger.best.patch if ledger.best else None
-    last_line = in_words(record, has_patch=patch is not None)
-    delivery: Delivery | None = None
-    if status is Status.ACCEPTED and patch is not None and plan is not None:
-        delivery = publish_patch(plan, patch, record, run=run)
-    elif status is Status.ACCEPTED and patch is not None and arguments.get("apply"):
-        output = arguments.get("output")
-        delivery = write_into_work_tree(patch, snapshot.root, output=output, run=run)
-    if delivery is not None:
-        record = delivery.described(record)
-        status = record.status
-    if arguments["json"]:
-        print_json(record)
-    elif patch is not None:
-        write_diff(patch.diff)
-    _say_details(ledger, verbose=arguments["verbose"], quiet=quiet)
-    if delivery is not None and not delivery.failed and not quiet:
-        say(delivery.message)
-    if not quiet or record.status is not Status.ACCEPTED:
-        say(last_line)
-    if delivery is not None and delivery.failed:
-        say(f"agent: {status.value}: {delivery.message}")
-    elif plan is not None and delivery is None:
-        again = f"; to do so all the same: agent apply {run} --branch {plan.wanted.branch}"
-        how = again if run and patch is not None else ""
-        say(f"nothing was committed on {plan.wanted.branch}{how}")
-    return status.exit_code
-
-
-def _say_details(ledger: Ledger, *, verbose: bool, quiet: bool) -> None:
-    """Say why each chunk was in the context, and what validation noted."""
-    if verbose and ledger.ranking is not None and ledger.bundle is not None:
-        from agent.retrieval.context import make_receipt, render_receipt
-
-        say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
-    report = ledger.best.report if ledger.best and not quiet else None
-    for note in report.notes if report is not None else ():
-        say(f"note: {note}")
-
-
-@declare(
+@options.command(
     "solve",
-    settings=SOLVE_SETTINGS,
-    rare=(
-        "problem", "commit", "dirty", "output", "commit_message", "record", "replay", "verbose",
-        "remember", "no_iterative", *_TASK,
-    ),
+    settings=options.SOLVE_SETTINGS,
+    rare=_RARE,
     prints_record=True,
     ending="""
     Examples:
       agent solve issue.md --repo ./target > fix.diff
-      agent solve owner/name#123 --repo ./target --apply
       agent solve owner/name#123 --branch fix-123 --pr
       agent solve "Cart.total leaves out the first price" --repo ./target
 
@@ -312,25 +75,19 @@ def _say_details(ledger: Ledger, *, verbose: bool, quiet: bool) -> None:
     6 breaks syntax or tests or is suspect, 7 time limit, 8 budget, 9 provider,
     10 sandbox, 11 unverified (no test could be run), 130 interrupted.
     """,
-)  # fmt: skip
+)
 @click.argument("issue", required=False)
-@click.option("--problem", help="The issue, as ISSUE but not as text.")
-@repo_options
-@patch_output_option
-@write_option
-@branch_options
-@json_option
-@quiet_option
-@verbose_option
-@scope_option
-@known_options
-@project_option
-@click.option(
-    "--remember", is_flag=True,
-    help="Keep the accepted patch on this machine, for `agent search --corpus memory`.",
-)  # fmt: skip
-@path_option("--record", help="Save every model exchange to this file.")
-@path_option("--replay", help="Answer from a recorded file, offline.")
+@options.text("--problem", "TEXT", "The issue, as ISSUE but not as text.")
+@options.base
+@options.delivery
+@options.as_json
+@options.quiet
+@options.verbose
+@options.scope
+@options.tests
+@options.flag("--remember", "Keep the accepted patch here, for `agent search --corpus memory`.")
+@options.path("--record", "Save every model exchange to this file.")
+@options.path("--replay", "Answer from a recorded file, offline.")
 def solve_command(
     flags: Mapping[str, Any], issue: str | None, problem: str | None, **given: Any
 ) -> int:
@@ -349,13 +106,209 @@ def solve_command(
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
     if given["apply"] and given["branch"] is not None:
         raise ConfigurationError("--apply and --branch exclude each other: give one of them")
-    text = load_problem(source, text=issue is not None)
+    text = common.load_problem(source, text=issue is not None)
     return solve_problem(text, flags, {**given, "problem": source})
 
 
-@declare(
+def solve_problem(
+    problem: Problem,
+    flags: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    retried: KeptRun | None = None,
+    comment: str = "",
+) -> int:
+    """Solve, print, deliver and keep the result, and return the exit code.
+
+    `arguments` are those of `agent solve` that are no settings.
+    """
+    from agent.wiring import Ahead, known_tests, solve_options
+
+    given = arguments.get
+    settings = common.load_settings(flags, repository=arguments["repo"])
+    in_image = settings.image is not None  # then the interpreter is the image's
+    if settings.python is not None and not in_image and not settings.python.expanduser().exists():
+        raise ConfigurationError(
+            f"--python {settings.python}: there is no such file; name an interpreter"
+        )
+    publication = output.requested_publication(arguments)
+    tests = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
+    problem = replace(problem, known=known_tests(*tests))
+    ahead = Ahead(settings)
+    file = output.PatchFile(given("output"))
+    ledger = Ledger(on_better=file.write)
+    # `tests_from`: retrieval must not find the deciding tests.
+    own = [given(name) for name in ("output", "record", "replay", "tests_from")]
+    with common.reporting(
+        quiet=arguments["quiet"], verbose=arguments["verbose"], log_file=settings.log_file
+    ) as reporter:
+        snapshot = common.load_snapshot(
+            arguments["repo"],
+            given("commit"),
+            given("dirty", "include"),
+            reporter,
+            ledger,
+            exclude=(common.own_file(given("problem")), *own, settings.log_file),
+            scope=given("path"),
+            max_file_mb=settings.max_file_mb,
+        )
+        if given("apply"):
+            without_edits = given("dirty") == "ignore"
+            output.check_work_tree(snapshot.root, reporter, without_edits=without_edits)
+        plan = output.prepare_publication(publication, snapshot, reporter)
+        services: dict[str, Any] = {
+            "record": given("record"),
+            "replay": given("replay"),
+            "announce": True,
+            "trial": ahead.sandbox,
+            "streaming": sys.stderr.isatty() and not arguments["quiet"],
+            "project": given("project"),
+        }
+        limits = solve_options(settings, problem, another_test=retried is None)
+        opening = _opening(retried, comment) if retried else None
+
+        async def solve(gate: Any) -> RunRecord:
+            from agent.run.pipeline import solve
+            from agent.wiring import open_services
+
+            async with open_services(
+                settings, problem, snapshot, reporter, ledger, gate=gate, **services
+            ) as parts:
+                return await solve(problem, snapshot, parts, limits, ledger, going_on=opening)
+
+        task = {name: given(name) for name in _TASK} | {"path": snapshot.scope}
+        asked = {**flags, **{name: value for name, value in task.items() if value}}
+        kept = _keeping(
+            settings, problem, snapshot, reporter, asked, given("replay"), retried, comment
+        )
+        with kept as keeper:
+            record = _finished(solve(keeper.gate if keeper else None), ledger)
+            record = record.as_printed(
+                accept_unverified=settings.accept_unverified, redact=common.make_redactor()
+            )
+            if keeper is not None:
+                keeper.end(record, ledger.best.patch if ledger.best else None)
+    record = record.model_copy(update={"message": names_as_given(record.message, flags)})
+    code = _deliver(record, snapshot, arguments, ledger, keeper.id if keeper else "", plan)
+    if given("remember") and code == 0:
+        _remember(problem, snapshot, settings, ledger)
+    if file.problem:
+        say(f"note: {file.problem}; the diff is in what was printed")
+    return code
+
+
+@contextlib.contextmanager
+def _keeping(
+    settings: Settings,
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    asked: Mapping[str, Any],
+    replay: Path | None,
+    retried: KeptRun | None,
+    comment: str,
+) -> Iterator[RunKeeper | None]:
+    """Keep the run, if the settings say so. `asked`: the arguments that repeat it."""
+    if not settings.keep:
+        yield None
+        return
+    from agent.results.kept import keep_run, make_origin, runs_folder
+
+    origin = make_origin(
+        problem,
+        snapshot,
+        settings.temperature,
+        replay,
+        comment,
+        settings=json_module.loads(json_module.dumps(asked, default=str)),
+        retry_of=retried.id if retried else "",
+    )
+    with keep_run(runs_folder(), origin, problem.text, reporter) as keeper:
+        yield keeper
+
+
+def _finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
+    """Run the pipeline. After a crash or a signal, the record has what the ledger holds."""
+    import asyncio
+
+    async def until_terminated() -> RunRecord:
+        task = asyncio.current_task()
+        assert task is not None
+        with contextlib.suppress(NotImplementedError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await solving
+
+    try:
+        return asyncio.run(until_terminated())
+    except KeyboardInterrupt:
+        return make_record(ledger, status=Status.INTERRUPTED, message="stopped by a signal")
+    except Exception as error:
+        if ledger.best is None:
+            raise
+        return make_record(ledger, status=Status.CRASHED, message=common.describe_crash(error))
+
+
+def _deliver(
+    record: RunRecord,
+    snapshot: Snapshot,
+    arguments: Mapping[str, Any],
+    ledger: Ledger,
+    run: str,
+    plan: PublicationPlan | None,
+) -> int:
+    """Write the result to its destinations and return the exit code."""
+    quiet, patch = arguments["quiet"], ledger.best.patch if ledger.best else None
+    last_line = common.in_words(record, has_patch=patch is not None)
+    delivery: output.Delivery | None = None
+    if record.status is Status.ACCEPTED and patch is not None and plan is not None:
+        delivery = output.publish_patch(plan, patch, record, run=run)
+    elif record.status is Status.ACCEPTED and patch is not None and arguments.get("apply"):
+        place = arguments.get("output")
+        delivery = output.write_into_work_tree(patch, snapshot.root, output=place, run=run)
+    if delivery is not None:
+        record = delivery.described(record)
+    if arguments["json"]:
+        common.print_json(record)
+    elif patch is not None:
+        common.write_diff(patch.diff)
+    if arguments["verbose"] and ledger.ranking is not None and ledger.bundle is not None:
+        from agent.retrieval.context import make_receipt, render_receipt
+
+        say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
+    report = ledger.best.report if ledger.best and not quiet else None
+    for note in report.notes if report is not None else ():
+        say(f"note: {note}")
+    if delivery is not None and not delivery.failed and not quiet:
+        say(delivery.message)
+    if not quiet or record.status is not Status.ACCEPTED:
+        say(last_line)
+    if delivery is not None and delivery.failed:
+        say(f"agent: {record.status.value}: {delivery.message}")
+    elif plan is not None and delivery is None:
+        again = f"; to do so all the same: agent apply {run} --branch {plan.wanted.branch}"
+        how = again if run and patch is not None else ""
+        say(f"nothing was committed on {plan.wanted.branch}{how}")
+    return record.status.exit_code
+
+
+def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: Ledger) -> None:
+    """Save the accepted patch for the corpus `memory`. A full disk does not lose the patch."""
+    from agent.wiring.search import memory_of
+
+    if ledger.best is None or ledger.best.patch is None:
+        return
+    memory = memory_of(settings, snapshot)
+    try:
+        memory.remember(problem, ledger.best.patch.diff, snapshot.commit)
+    except OSError as error:
+        say(f"note: the patch could not be remembered in {memory.path}: {error.strerror}")
+
+
+# -------------------------------------------------------------------------------------- agent retry
+
+
+@options.command(
     "retry",
-    settings=SOLVE_SETTINGS,
+    settings=options.SOLVE_SETTINGS,
     prints_record=True,
     ending="""
     Example:
@@ -363,13 +316,11 @@ def solve_command(
     """,
 )
 @click.argument("run")
-@click.option("--comment", required=True, help="What is to be different, in your words.")
-@patch_output_option
-@write_option
-@branch_options
-@json_option
-@quiet_option
-@verbose_option
+@options.text("--comment", "TEXT", "What is to be different, in your words.", required=True)
+@options.delivery
+@options.as_json
+@options.quiet
+@options.verbose
 def retry_command(run: str, comment: str, flags: Mapping[str, Any], **given: Any) -> int:
     """Go on from a kept run with a comment: the same context and replies, and one more call.
 
@@ -394,10 +345,9 @@ def retry_command(run: str, comment: str, flags: Mapping[str, Any], **given: Any
     for name in {"path", "tests_from"} & task.keys():
         task[name] = Path(task[name])
     target = {"problem": origin.source, "repo": Path(origin.repository), "commit": commit}
-    arguments = {**target, **task, **given}
     # One call: the user judges what fails after it.
     flags = {"max_steps": 0, **taken, **flags}
-    return solve_problem(kept.problem, flags, arguments, kept, comment)
+    return solve_problem(kept.problem, flags, {**target, **task, **given}, kept, comment)
 
 
 def _base(kept: KeptRun) -> str | None:
@@ -409,7 +359,7 @@ def _base(kept: KeptRun) -> str | None:
     from agent.results.kept import changed_files
 
     origin = kept.origin
-    issue = own_file(origin.source)
+    issue = common.own_file(origin.source)
     now = take_snapshot(Path(origin.repository), exclude=[issue] if issue is not None else [])
     differing = {path for path, _ in {*origin.changed.items()} ^ {*changed_files(now).items()}}
     if now.commit == origin.commit and not kept.concerns(differing):
@@ -452,3 +402,82 @@ def _last_whole_reply(kept: KeptRun) -> ChatExchange:
         raise ConfigurationError(f"run {kept.id} has no reply to go on from: solve again")
     system = exchanges[0].request.messages[:1]
     return [one for one in exchanges if one.request.messages[:1] == system][-1]
+
+
+# --------------------------------------------------------------------------------------- agent demo
+
+# Name of the folder of the bundled project. Only its files are part of the recorded prompt.
+PROJECT = "rota"
+
+# If this variable is set, the demo calls that model.
+_ENDPOINT = "PATCHSHOT_BASE_URL"
+
+# Settings of the recording. Other settings of the user would change the prompt, and the recorded
+# reply would not match.
+_RECORDED = {
+    "model": "recorded", "embed": "off", "preset": "default", "context_tokens": 6000,
+    "max_chunks": 30, "repairs": 1, "max_steps": 0,
+}  # fmt: skip
+
+
+@options.command(
+    "demo",
+    prints_record=True,
+    ending="""
+    Example, with the recorded reply and with your own model:
+      agent demo
+      PATCHSHOT_BASE_URL=http://127.0.0.1:8000/v1 PATCHSHOT_MODEL=NAME agent demo
+    """,
+)
+@options.as_json
+@options.quiet
+@options.verbose
+def demo_command(json: bool, quiet: bool, verbose: bool) -> int:
+    """Run the main job on a bundled project, offline, with a recorded model reply.
+
+    If PATCHSHOT_BASE_URL is set, the demo calls that model instead.
+    """
+    package = Path(__file__).resolve().parents[2]
+    examples = package / "_examples"  # in a wheel; beside the package in a checkout
+    examples = examples if examples.is_dir() else package.parent / "examples"
+    issue = examples / PROJECT / "ISSUE.md"
+    address = environment((_ENDPOINT,)).get(_ENDPOINT)
+    with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
+        target = Path(folder) / PROJECT
+        _make_repository(examples / PROJECT, target)
+        if not quiet:
+            _introduce(issue, address)
+        arguments = {"repo": target, "json": json, "quiet": quiet, "verbose": verbose}
+        flags: dict[str, Any] = {"keep": False}
+        if address is None:
+            flags |= _RECORDED
+            arguments["replay"] = examples / f"{PROJECT}.recording.jsonl"
+        return solve_problem(common.load_problem(str(issue)), flags, arguments)
+
+
+def _introduce(issue: Path, address: str | None) -> None:
+    title = issue.read_text("utf-8").split("\n", 1)[0].lstrip("# ")
+    say(f'demo: project "{PROJECT}", issue: {title}')
+    if address is not None:
+        from agent.llm import without_credentials
+
+        say(f"demo: calling the model at {without_credentials(address)}")
+    else:
+        say(
+            "demo: the model's reply is a recorded one; retrieval, patching and tests are run now "
+            "(set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL to call a model)"
+        )
+
+
+def _make_repository(source: Path, target: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ISSUE.md")
+    shutil.copytree(source, target, ignore=ignored)
+    git = ["git", "-c", "user.name=demo", "-c", "user.email=demo@example.invalid"]
+    git += ["-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "rota 1.4.0"]):
+        try:
+            subprocess.run(
+                [*git, *arguments], cwd=target, check=True, capture_output=True, timeout=60
+            )
+        except FileNotFoundError:
+            raise ConfigurationError("git is not installed: install it and try again") from None

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from agent.cli.commands.index import command as index
-from agent.cli.commands.search import command as search
+from agent.cli.commands.index import index_command as index
+from agent.cli.commands.search import search_command as search
 from agent.search.stores import Entry, Fields, open_store
 from tests.support.corpora import FILES, quiet
 

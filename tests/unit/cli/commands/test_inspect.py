@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from agent.cli.commands.hits import as_json, render
-from agent.cli.commands.index import command as index
-from agent.cli.commands.search import command as search
+from agent.cli.commands.index import index_command as index
+from agent.cli.commands.search import chunk_as_json, render_chunks
+from agent.cli.commands.search import search_command as search
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -35,7 +35,7 @@ HIT = ScoredChunk(
 
 
 def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
-    assert render([(HIT, 0.5)], explain=True).splitlines()[1:] == [
+    assert render_chunks([(HIT, 0.5)], explain=True).splitlines()[1:] == [
         "     score 1.500, the sum of",
         "      +2.000  lexical      1 of 2,412 by words in common",
         "      -0.510  structure",
@@ -47,7 +47,7 @@ def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
     large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
     reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
     hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
-    _, score, *parts = render([(hit, 0.5)], explain=True).splitlines()
+    _, score, *parts = render_chunks([(hit, 0.5)], explain=True).splitlines()
     assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
     shown = sum(round(1000 * float(part.split()[0])) for part in parts)
     assert shown == round(1000 * float(score.split()[1].rstrip(","))) == 5013
@@ -55,12 +55,12 @@ def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
 
 def test_lines_hold_no_control_characters() -> None:
     reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
-    whole = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True)
+    whole = render_chunks([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True)
     assert whole.splitlines()[2].endswith("12ab: \ufffd[31mred\ufffdnext")
 
 
 def test_json_has_every_part() -> None:
-    reasons = as_json(HIT, 0.5)["reasons"]
+    reasons = chunk_as_json(HIT, 0.5)["reasons"]
     assert sum(reason["value"] for reason in reasons) == pytest.approx(HIT.score)
     assert len(reasons) == 4
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from agent.cli.commands.index import command as index
+from agent.cli.commands.index import index_command as index
 from agent.cli.commands.precomputed import is_model, name_of
-from agent.cli.commands.search import command as search
+from agent.cli.commands.search import search_command as search
 from agent.search import collection_name
 from agent.search.precomputed import write_vector
 from agent.search.stores import Entry, Fields, open_store

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from agent.cli.commands.common import counted
-from agent.cli.commands.hits import as_json, finding_as_json, render, render_findings
+from agent.cli.commands.search import chunk_as_json, finding_as_json, render_chunks, render_findings
 from agent.search.passages import Label, Passage, PoolHit
 from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
@@ -56,8 +56,8 @@ def test_secrets_of_every_corpus_are_masked_where_they_are_printed(corpus: Label
 def test_secrets_in_reasons_of_code_are_masked() -> None:
     chunk = Chunk("a.py", 1, 1, "", ChunkKind.WINDOW, f'token = "{KEY}"', "", "python")
     hit = ScoredChunk(chunk, 1.0, (Reason("history", 1.0, f"commit: {KEY}"),))
-    assert KEY not in render([(hit, 0.5)], explain=True)
-    assert KEY not in json.dumps(as_json(hit, 0.5))
+    assert KEY not in render_chunks([(hit, 0.5)], explain=True)
+    assert KEY not in json.dumps(chunk_as_json(hit, 0.5))
 
 
 def test_one_of_a_kind_is_said_in_the_singular() -> None:
