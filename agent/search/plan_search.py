@@ -23,7 +23,6 @@ from agent.retrieval.index import Terms
 from agent.retrieval.ranking import (
     LexicalQuery,
     MentionPlace,
-    RankingInput,
     candidate_files,
     make_query,
     mention_evidence,
@@ -215,17 +214,13 @@ class Grounder:
         corpus = self._load(np.concatenate([self._loaded[:0], *(one.hashes for one in queries)]))
         signals = []
         for problem, query in zip(problems, queries, strict=True):
-            own = RankingInput(
-                self.snapshot,
-                _narrowed(corpus, self._loaded, query),
-                self.index.encoder,
-                None,
-                (mention_evidence,),
-            )
-            mentions = read_mentions(problem)
+            own = _narrowed(corpus, self._loaded, query)
             signals.append(
-                signals_over(problem, mentions, own, query, self._terms, neighbours=False)
-            )
+                signals_over(
+                    problem, read_mentions(problem), self.snapshot, own, query, self._terms,
+                    (mention_evidence,), self.index.encoder,
+                )
+            )  # fmt: skip
         return signals
 
     def _load(self, terms: NDArray[np.uint64]) -> Corpus:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -50,6 +51,7 @@ _MAX_LISTED = 40  # places or files in one list
 _MAX_OUTLINE = 150  # definitions in the list of a long file
 _MAX_FILES = 60  # files in which a bare symbol is looked up
 _NEAREST = 3
+_NOTE_TOKENS = 60  # left for the note on a piece that was cut
 
 _LINES = re.compile(r"(?P<path>.+?)(?::|#)L?(?P<first>\d{1,7})(?:\s*[-–]\s*L?(?P<last>\d{1,7}))?")
 _REMARK = re.compile(r"\s+(?:\(.*\)|[-–—] .*)$", re.DOTALL)
@@ -339,7 +341,7 @@ def asked_code(
     """Return the named code in at most `budget` tokens, without what is `shown` already.
 
     A function that does not fit is sent without its docstring, a class without its bodies. What
-    does not fit at all is named with its size.
+    does not fit at all is named; of the first one, the lines that fit are sent.
     """
     views = FileViews(snapshot)
     answer = _Answer(views, counter, budget, shown)
@@ -351,7 +353,7 @@ def asked_code(
         for code in meaning.code:
             answer.add_note(answer.add(code))
         for code in meaning.likely:
-            answer.add(code)
+            answer.add(code, cut=False)
     if len(distinct) > MAX_NAMES:
         answer.add_note(f"{len(distinct) - MAX_NAMES} further names were not looked up")
     return answer.result()
@@ -386,18 +388,21 @@ class _Answer:
             self._notes.append(line)
             self._room -= tokens
 
-    def add(self, code: NamedCode) -> str:
-        """Add the code in the longest form that fits. Returns what is missing of it, and why."""
+    def add(self, code: NamedCode, *, cut: bool = True) -> str:
+        """Add the code in the longest form that fits, or only whole. Returns what is missing."""
         view = self._views[code.path]
         lines = {number for number in code.lines if not view.is_blank(number)}
         if not code.lines:
             return ""
         if lines <= self._shown.get(code.path, set()) | self._sent.get(code.path, set()):
             return f"shown already: {code}"
-        if self._put(code, code.lines, "whole"):
+        if self._put(code, code.lines, "whole") or not cut:
             return ""
         if code.shorter and code.shorter != code.lines and self._put(code, code.shorter, "part"):
             return f"shortened to fit: {code}"
+        if not self._blocks and (head := self._head(code)):
+            self._put(code, head, "part")
+            return f"only the lines up to {max(head)} fitted: {code}"
         tokens = self._counter.count(self._render(code, code.lines, "whole"))
         return f"did not fit ({tokens:,} tokens): {code}"
 
@@ -419,6 +424,17 @@ class _Answer:
         self._room -= tokens
         self._sent.setdefault(code.path, set()).update(lines)
         return True
+
+    def _head(self, code: NamedCode) -> frozenset[int]:
+        """Return as many first lines as fit beside a note."""
+        numbers = sorted(code.shorter or code.lines)
+
+        def _tokens(length: int) -> int:
+            block = self._render(code, frozenset(numbers[:length]), "part")
+            return self._counter.count(f"{block}\n")
+
+        room = self._room - _NOTE_TOKENS
+        return frozenset(numbers[: bisect_right(range(1, len(numbers) + 1), room, key=_tokens)])
 
     def _render(self, code: NamedCode, lines: frozenset[int], form: PieceForm) -> str:
         view = self._views[code.path]

@@ -33,7 +33,7 @@ from agent.retrieval.ranking.mentions import (
 from agent.retrieval.ranking.ranker import PRESETS, RetrievalOptions, load_shipped, preset
 from agent.retrieval.ranking.retriever import HybridRetriever, no_words
 from agent.retrieval.ranking.signals import Signals
-from agent.retrieval.ranking.stages import RankingInput, candidate_files, signals_over
+from agent.retrieval.ranking.stages import candidate_files, signals_over
 
 __all__ = [
     "K1",
@@ -47,7 +47,6 @@ __all__ = [
     "LexicalQuery",
     "MentionPlace",
     "Mentions",
-    "RankingInput",
     "RetrievalOptions",
     "Signals",
     "candidate_files",

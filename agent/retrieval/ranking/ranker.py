@@ -101,15 +101,11 @@ def read_ranker(data: bytes) -> Ranker | None:
     arrays = read_arrays(data)
     if arrays is None or str(arrays.get("header", "")) != _header():
         return None
-    names: dict[str, tuple[str, ...]] = {"files": FILE_NAMES, "pieces": PIECE_NAMES}
-    if not {f"{part}-{name}" for part in names for name in _ARRAYS} <= arrays.keys():
+    parts = [[arrays.get(f"{part}-{name}") for name in _ARRAYS] for part in ("files", "pieces")]
+    if any(array is None for part in parts for array in part):
         return None
-    return Ranker(
-        **{
-            part: Ensemble(features, *(arrays[f"{part}-{name}"] for name in _ARRAYS))  # type: ignore[arg-type]
-            for part, features in names.items()
-        }
-    )
+    files, pieces = parts
+    return Ranker(Ensemble(FILE_NAMES, *files), Ensemble(PIECE_NAMES, *pieces))  # type: ignore[arg-type]
 
 
 def write_ranker(ranker: Ranker) -> bytes:

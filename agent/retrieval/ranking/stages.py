@@ -117,43 +117,33 @@ def collect_signals(
     query = make_query(problem, terms)
     corpus = index.load(snapshot, files, query.hashes, cancel)
     table = None if history is None else history.table(snapshot)
-    source = RankingInput(snapshot, corpus, index.encoder, table, tuple(sources))
-    return signals_over(problem, mentions, source, query, terms)
-
-
-@dataclass(frozen=True, slots=True)
-class RankingInput:
-    """The data that queries run on. The corpus must hold the postings of their terms."""
-
-    snapshot: Snapshot
-    corpus: Corpus
-    encoder: PieceEncoder | None
-    history: HistoryTable | None
-    evidence: tuple[EvidenceSource, ...]
+    signals = signals_over(
+        problem, mentions, snapshot, corpus, query, terms, sources, index.encoder, table
+    )
+    _add_neighbours(signals, table)
+    return signals
 
 
 def signals_over(
     problem: Problem,
     mentions: Mentions,
-    source: RankingInput,
+    snapshot: Snapshot,
+    corpus: Corpus,
     query: LexicalQuery,
     terms: Terms,
-    *,
-    neighbours: bool = True,
+    sources: Sequence[EvidenceSource],
+    encoder: PieceEncoder | None,
+    table: HistoryTable | None = None,
 ) -> Signals:
-    """Like `collect_signals`, for a loaded corpus that has the postings of the terms in `query`."""
-    corpus, table = source.corpus, source.history
+    """Like `collect_signals`, without neighbours, for a loaded corpus with the query's postings."""
     evidence = Evidence()
-    for find in source.evidence:
-        evidence.merge(find(problem, mentions, source.snapshot, corpus))
+    for find in sources:
+        evidence.merge(find(problem, mentions, snapshot, corpus))
     if table is not None:
         evidence.merge(history_evidence(table, score_history(table, query, corpus)))
     bags = make_bags(corpus, query, terms)
-    static = _static_cosines(source.encoder, query, corpus)
-    signals = measure(problem, mentions, corpus, bags, query, evidence, static)
-    if neighbours:
-        _add_neighbours(signals, table)
-    return signals
+    static = _static_cosines(encoder, query, corpus)
+    return measure(problem, mentions, corpus, bags, query, evidence, static)
 
 
 def _static_cosines(
@@ -174,14 +164,15 @@ def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
     best = choose_candidates(signals, _SEEDS)
     pieces = normalised(signals.pieces[best.pieces])
     files = normalised(signals.files[best.files])
-    found = neighbours(
+    first = best.files[:_FILE_SEEDS].tolist()
+    related = neighbours(
         signals.corpus,
         dict(zip(best.pieces.tolist(), pieces.tolist(), strict=True)),
-        dict(zip(best.files[:_FILE_SEEDS].tolist(), files[:_FILE_SEEDS].tolist(), strict=True)),
+        dict(zip(first, files.tolist(), strict=False)),
     )
     if table is not None:
-        found.merge(cochange_evidence(table, signals.corpus, best.files[:_FILE_SEEDS].tolist()))
-    signals.evidence.merge(found)
+        related.merge(cochange_evidence(table, signals.corpus, first))
+    signals.evidence.merge(related)
 
 
 # -------------------------------------------------------------------------------------- scores

@@ -165,6 +165,13 @@ def test_what_does_not_fit_is_named_with_its_size() -> None:
     assert answer.notes[0].endswith("db/long.py:L1-300")
 
 
+def test_of_the_first_request_the_lines_that_fit_are_sent() -> None:
+    answer = ask("db/long.py:1-300", budget=400)
+    assert "def step_0" in answer.text
+    assert "only the lines up to" in answer.notes[0]
+    assert 200 < answer.tokens <= 400
+
+
 def test_code_that_was_shown_is_not_sent_again() -> None:
     answer = ask("db/other.py", "PRECEDENCE", shown={"db/other.py": [(1, 3)]})
     assert "class Row" not in answer.text
