@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agent.retrieval.context
 from agent.errors import ConfigurationError
 from agent.retrieval.context.builder import PackingOptions, PartCounter
 from agent.retrieval.context.layout import PREAMBLE
 from agent.retrieval.context.packing import by_worth, pack
+from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.shared.tokens import TiktokenCounter
 from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking, ScoredChunk
 from agent.types.protocols import TokenCounter
@@ -513,3 +516,58 @@ def test_the_limit_holds_where_counts_do_not_add_up() -> None:
 def test_an_empty_ranking_gives_an_empty_context() -> None:
     bundle = do_pack(MemorySnapshot({}), make_ranking([]))
     assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100, reserve=900)
+
+
+SOURCES = sorted(Path(agent.retrieval.context.__file__).parent.glob("*.py"))
+EDGES = ("", "\n", "\n\n\n", "a", "a\n", "a\n\n\n    b", "\n  \n\t\na):\n\n\n    # b\n", "é ⋮\n⋮\n")
+
+
+class Recording(ApproximateCounter):
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+
+    def count(self, text: str) -> int:
+        self.counted.append(text)
+        return super().count(text)
+
+
+@pytest.mark.parametrize("counter", [ApproximateCounter(), TiktokenCounter()], ids=["fake", "real"])
+def test_is_exact_for_source_code(counter: TokenCounter) -> None:
+    for text in (*EDGES, *(path.read_text("utf-8") for path in SOURCES)):
+        assert PartCounter(counter).count(text) == counter.count(text)
+
+
+def test_nothing_is_lost_and_nothing_counted_twice() -> None:
+    counter = Recording()
+    parts = PartCounter(counter)
+    parts.count("a = 1\n\n\nb = 2\nb = 2\nend")
+    parts.count("b = 2\nc\n")
+    assert counter.counted == ["a = 1\n\n\n", "b = 2\n", "end", "c\n"]
+
+
+def test_own_sources() -> None:
+    folder = Path(agent.retrieval.context.__file__).parent
+    snapshot = MemorySnapshot({f"ctx/{p.name}": p.read_text() for p in sorted(folder.glob("*.py"))})
+    chunker = TreeSitterChunker()
+    chunks = [
+        chunk
+        for path, file in snapshot.files.items()
+        for chunk in chunker(file, snapshot.text(path))
+    ]
+    wanted = "ContextBuilder._take_part"
+    chunks.sort(key=lambda c: (c.symbol != wanted, c.path, c.start, c.symbol))
+    counter = TiktokenCounter()
+    options = PackingOptions(max_chunks=100)  # these modules have many short functions
+    bundle = pack(
+        Problem("parts", ""), make_ranking(chunks), snapshot, counter, options, chunker=chunker
+    )
+
+    assert 0.9 * bundle.budget < bundle.tokens <= bundle.budget
+    (method,) = (piece for piece in bundle.pieces if piece.symbol == wanted)
+    assert method.form == "whole"
+    text = bundle.text
+    assert "\nclass ContextBuilder:\n" in text
+    assert "from agent.retrieval.context.excerpt import best_lines" in text
+    assert "    def _added(self, share: FileShare) -> int:\n" in text
+    # The helper of another file, imported here.
+    assert "\ndef best_lines(\n" in text

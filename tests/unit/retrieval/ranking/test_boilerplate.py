@@ -33,48 +33,54 @@ body:
 """
 
 
-def body(text: str, **templates: str) -> str:
-    files = {f".github/ISSUE_TEMPLATE/{name}.md": content for name, content in templates.items()}
-    snapshot = MemorySnapshot({"pkg/mod.py": "x = 1\n", **files})
-    return without_boilerplate(Problem("title", text), snapshot).body
+TEMPLATES = {
+    ".github/ISSUE_TEMPLATE/bug.md": MARKDOWN,
+    ".github/ISSUE_TEMPLATE/1_broken.yml": FORM,
+    "pkg/mod.py": "x = 1\n",
+}
 
 
-def test_comments_and_boxes_are_left_out_without_any_template() -> None:
-    text = "<!-- Love it? Tell\nyour friends -->\n- [x] I searched\n* [ ] I read\nThe parser hangs."
-    assert body(text).strip() == "The parser hangs."
+def body(text: str) -> str:
+    return without_boilerplate(Problem("title", text), MemorySnapshot(TEMPLATES)).body
 
 
-def test_lines_of_the_templates_are_left_out() -> None:
-    text = (
-        "**Describe the bug you have found**\n\nIt hangs.\n\n### Steps to reproduce it\n"
-        "Version\nplease search the open issues before you file one.\nrun it"
-    )
-    kept = [line for line in body(text, bug=MARKDOWN).split("\n") if line]
-    assert kept == ["It hangs.", "Version", "run it"]  # a word alone may be the reporter's
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (
+            "<!-- Love it? Tell\nyour friends -->\n- [x] I searched\n* [ ] I read\nIt hangs.",
+            ["It hangs."],
+        ),
+        (
+            "**Describe the bug you have found**\n\nIt hangs.\n\n### Steps to reproduce it\n"
+            "Version\nplease search the open issues before you file one.\nrun it",
+            ["It hangs.", "Version", "run it"],  # a word alone may be the reporter's
+        ),
+        (
+            "### Checklist of the reporter\n\nI'm reporting that a supported site is broken\n"
+            "Carefully read and work through this check list\nno video on example.org",
+            ["no video on example.org"],
+        ),
+    ],
+)
+def test_comments_boxes_and_lines_of_templates_and_forms_are_left_out(
+    text: str, left: list[str]
+) -> None:
+    assert [line for line in body(text).split("\n") if line] == left
 
 
-def test_lines_of_forms_are_left_out() -> None:
-    snapshot = MemorySnapshot({".github/ISSUE_TEMPLATE/1_broken.yml": FORM})
-    text = (
-        "### Checklist of the reporter\n\nI'm reporting that a supported site is broken\n"
-        "Carefully read and work through this check list\nno video on example.org"
-    )
-    left = without_boilerplate(Problem("title", text), snapshot).body
-    assert left.strip() == "no video on example.org"
-
-
-def test_what_was_pasted_into_a_fence_is_kept() -> None:
-    text = "```\nPlease search the open issues before you file one.\n```"
-    assert body(text, bug=MARKDOWN) == text
-
-
-@pytest.mark.parametrize("text", ["<!-- nothing else -->", "- [x] I searched", ""])
-def test_a_body_of_nothing_else_is_kept_as_it_is(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nPlease search the open issues before you file one.\n```",  # pasted into a fence
+        "before <!-- open\nafter",
+        "<!-- nothing else -->",
+        "- [x] I searched",
+        "",
+    ],
+)
+def test_what_stays(text: str) -> None:
     assert body(text) == text
-
-
-def test_an_open_comment_takes_nothing_with_it() -> None:
-    assert body("before <!-- open\nafter") == "before <!-- open\nafter"
 
 
 def test_source_files_are_no_templates() -> None:
@@ -85,7 +91,7 @@ def test_source_files_are_no_templates() -> None:
 
 @given(st.text(alphabet="ab <!->[x]*`\n#", max_size=200))
 def test_never_adds_anything(text: str) -> None:
-    left = body(text, bug=MARKDOWN)
+    left = body(text)
     assert len(left) <= len(text)
     assert set(left.split("\n")) <= set(text.split("\n")) or "<!--" in text
 

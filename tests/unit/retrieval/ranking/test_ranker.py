@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from agent.errors import ConfigurationError
+from agent.retrieval.ranking import PRESETS, RetrievalOptions, preset
 from agent.retrieval.ranking import ranker as module
 from agent.retrieval.ranking.ranker import Ensemble, ranker_in, read_ranker, write_ranker
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
@@ -95,3 +97,19 @@ def test_the_shipped_ranker_is_of_these_features() -> None:
     ranker = read_ranker(model_path("ranker.npz").read_bytes())
     assert ranker is not None, "features have changed: train the ranker again"
     assert (ranker.files.names, ranker.pieces.names) == (FILE_NAMES, PIECE_NAMES)
+
+
+def test_names() -> None:
+    assert set(PRESETS) == {"default", "lexical", "original"}
+    assert preset("default") == RetrievalOptions()
+    assert not preset("lexical").embedding
+    original = preset("original")
+    assert (original.prefilter, original.filename_bonus, original.original) == (50, 0.2, True)
+    with pytest.raises(ConfigurationError, match="known: default, lexical, original"):
+        preset("best")
+
+
+@pytest.mark.parametrize("wrong", [{"prefilter": 0}, {"max_results": 0}, {"filename_bonus": -1.0}])
+def test_numbers_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        RetrievalOptions(**wrong)  # type: ignore[arg-type]
