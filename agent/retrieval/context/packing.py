@@ -90,7 +90,9 @@ def _bundle(
     """Render all files, and drop the least important lines until the exact count fits."""
     while True:
         shares = selection.shares()
-        text = _joined(share.render() for share in shares)
+        text = "\n".join(share.render() for share in shares)
+        if f"\n{ELISION}\n" in text:
+            text = PREAMBLE + text
         tokens = counter.count(text)
         if tokens <= options.limit or not shares:
             break
@@ -105,11 +107,6 @@ def _bundle(
         dropped=selection.dropped,
         notes=tuple(_notes(selection, shares, options.depth, ranked)),
     )
-
-
-def _joined(files: Iterable[str]) -> str:
-    text = "\n".join(files)
-    return PREAMBLE + text if f"\n{ELISION}\n" in text else text
 
 
 def _pieces(share: FileShare, tokens: int) -> Sequence[ContextPiece]:
