@@ -115,37 +115,32 @@ class GitRunner:
         """Read both streams to their ends, within the limits."""
         assert process.stdout is not None
         assert process.stderr is not None
-        found: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        size, count, doubted = 0, 0, False
-        started = time.monotonic()
+        output: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        size = count = 0
+        started, limit = time.monotonic(), min(self.seconds, _DOUBT_SECONDS)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ, "stdout")
             selector.register(process.stderr, selectors.EVENT_READ, "stderr")
             while selector.get_map():
-                limit = self.seconds if doubted else min(self.seconds, _DOUBT_SECONDS)
                 left = started + limit - time.monotonic()
                 ready = selector.select(left) if left > 0 else []
-                if not ready:
-                    doubted = self._doubt(cwd, limit)
+                if not ready:  # git may be waiting for an ignore file
+                    if (bad := _bad_ignore_file(cwd)) is not None:
+                        raise RepositoryError(bad)
+                    if limit == self.seconds:
+                        raise self._late(cwd)
+                    limit = self.seconds
                 for key, _ in ready:
                     data = os.read(key.fd, _READ_BYTES)
                     if not data:
                         selector.unregister(key.fileobj)
-                    found[key.data].append(data)
+                    output[key.data].append(data)
                     size += len(data)
                     count += data.count(b"\0") if paths else 0
                 if size > _MOST_OUTPUT or (paths and count > paths):
                     what = f"more than {paths:,} paths" if paths else f"over {_MOST_OUTPUT:,} bytes"
                     raise RepositoryError(f"{cwd}: git lists {what}; give a smaller repository")
-        return b"".join(found["stdout"]), b"".join(found["stderr"])
-
-    def _doubt(self, work_tree: Path, waited: float) -> bool:
-        """Raise RepositoryError if git has reached its limit, or waits for an ignore file."""
-        if (bad := _bad_ignore_file(work_tree)) is not None:
-            raise RepositoryError(bad)
-        if waited >= self.seconds:
-            raise self._late(work_tree)
-        return True
+        return b"".join(output["stdout"]), b"".join(output["stderr"])
 
     def _late(self, work_tree: Path) -> RepositoryError:
         return RepositoryError(

@@ -186,5 +186,5 @@ def test_only_a_few_modules_write_to_the_streams() -> None:
         "agent/cli/commands/common.py",  # bytes to stdout
         "agent/cli/application.py",  # the version
         "agent/cli/options.py",  # help
-        "agent/retrieval/index/pool.py",  # frames to the process that started it
+        "agent/retrieval/index/index.py",  # frames to the process that started it
     }

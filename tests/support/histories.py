@@ -40,3 +40,27 @@ def write_and_commit(root: Path, message: str, files: Mapping[str, str | bytes |
     run_git(root, "add", "-A", "-f")
     run_git(root, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", message)
     return run_git(root, "rev-parse", "HEAD").strip()
+
+
+CLIENT = """\
+import os
+
+
+class Client:
+    retries = 3
+
+    def get(self, url):
+        return self.send(url)
+
+    def send(self, url):
+        return url
+
+
+def helper():
+    return 1
+"""
+
+
+def hide_git(root: Path) -> None:
+    """What is read of the repository from now on fails."""
+    (root / ".git" / "objects").rename(root / ".git" / "hidden")

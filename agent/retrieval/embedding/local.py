@@ -13,7 +13,6 @@ import importlib.util
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +45,6 @@ MAX_BATCH = 8
 _MAX_CHARS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """The loaded network: an onnxruntime session and a tokenizer, both without type stubs."""
-
-    session: Any
-    tokenizer: Any
-
-
 class LocalEmbedder:
     """A `BatchEmbedder` that runs in a worker thread, one batch at a time on all cores.
 
@@ -73,7 +64,7 @@ class LocalEmbedder:
         _require(self._network)
         self._most: Mapping[EmbeddingKind, int] = {"document": max_tokens, "query": query_tokens}
         self._lock = threading.Lock()
-        self._model: _Model | None = None
+        self._model: tuple[Any, Any] | None = None  # onnxruntime session and tokenizer
 
     @property
     def name(self) -> str:
@@ -106,23 +97,23 @@ class LocalEmbedder:
         with self._lock:
             if self._model is None:
                 self._model = _load(self._network)
-            self._model.tokenizer.enable_truncation(most)
-            return _run(self._model, texts)
+            session, tokenizer = self._model
+            tokenizer.enable_truncation(most)
+            return _run(session, tokenizer, texts)
 
 
-def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
+def _run(session: Any, tokenizer: Any, texts: list[str]) -> NDArray[np.float32]:
     """Tokenise the texts, run the model, and average over the tokens that are not padding."""
-    encodings = model.tokenizer.encode_batch([text[:_MAX_CHARS] for text in texts])
+    encodings = tokenizer.encode_batch([text[:_MAX_CHARS] for text in texts])
     longest = max(len(encoding.ids) for encoding in encodings)
-    ids = np.zeros((len(texts), longest), dtype=np.int64)
-    mask = np.zeros((len(texts), longest), dtype=np.int64)
+    ids, mask = np.zeros((2, len(texts), longest), dtype=np.int64)
     for row, encoding in enumerate(encodings):
         ids[row, : len(encoding.ids)] = encoding.ids
         mask[row, : len(encoding.ids)] = 1
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    names = {given.name for given in model.session.get_inputs()}
+    names = {given.name for given in session.get_inputs()}
     try:
-        answer = model.session.run(None, {k: v for k, v in inputs.items() if k in names})[0]
+        answer = session.run(None, {k: v for k, v in inputs.items() if k in names})[0]
     except RuntimeError as error:  # the base class of onnxruntime's own errors
         raise ProviderError(f"the local embedding model failed: {_first_line(error)}") from error
     if answer.ndim == 2:  # already pooled
@@ -132,7 +123,7 @@ def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
     return np.asarray(pooled, dtype=np.float32)
 
 
-def _load(network: Path) -> _Model:
+def _load(network: Path) -> tuple[Any, Any]:
     """Load network and tokenizer (0.2 s). Raises ProviderError."""
     import onnxruntime
     import tokenizers
@@ -153,7 +144,7 @@ def _load(network: Path) -> _Model:
             f"the local embedding model cannot be loaded ({_first_line(error)}): re{_install()}"
         ) from error
     tokenizer.no_padding()
-    return _Model(session, tokenizer)
+    return session, tokenizer
 
 
 def _tokenizer_file() -> Path:

@@ -167,26 +167,9 @@ def read_static(path: Path) -> StaticEncoder | None:
     arrays = read_arrays(data)
     if arrays is None or str(arrays.get("header")) != _HEADER or not arrays.keys() >= set(_ARRAYS):
         return None
-    fingerprint = sha256(data).hexdigest()[:16]
     columns: Mapping[str, Any] = arrays
-    encoder = StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
-    return encoder if _is_sound(encoder) else None
-
-
-def _is_sound(encoder: StaticEncoder) -> bool:
-    """Whether each term has a vector, and terms are in order."""
-    hashes, vectors = encoder.hashes, encoder.vectors
-    weights = (encoder.scales, encoder.query_weights, encoder.document_weights)
-    return (
-        hashes.dtype == "u8"
-        and hashes.ndim == 1
-        and bool((hashes[1:] > hashes[:-1]).all())
-        and vectors.dtype == "i1"
-        and vectors.ndim == 2
-        and vectors.shape[1] > 0
-        and all(array.shape == hashes.shape and array.dtype == "f4" for array in weights)
-        and vectors.shape[0] == hashes.size
-    )
+    fingerprint = sha256(data).hexdigest()[:16]
+    return StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
 
 
 def write_static(

@@ -106,7 +106,8 @@ class TreeSitterChunker:
         if not lines:
             return ()
         grammar = GRAMMARS.get(language)
-        if grammar is None or len(text) > MAX_PARSED_CHARS or _is_minified(text, lines):
+        longest = min(MAX_PARSED_CHARS, MINIFIED_LINE_CHARS * len(lines))
+        if grammar is None or len(text) > longest:
             return _windows(lines, language)
         definitions = self._outline(text, language, grammar)
         return _windows(lines, language) if definitions is None else _partition(lines, definitions)
@@ -155,10 +156,6 @@ def _parsed(parser: Parser, data: bytes) -> Tree | None:
 
     tree = parser.parse(read)
     return tree if parts_left >= 0 else None
-
-
-def _is_minified(text: str, lines: Sequence[str]) -> bool:
-    return len(text) > MINIFIED_LINE_CHARS * len(lines)
 
 
 def _windows(lines: Sequence[str], language: str) -> tuple[Piece, ...]:

@@ -1,31 +1,48 @@
 """Builds a corpus from a snapshot: known contents come from the cache, new ones are cut.
 
 Files are stored in blocks, one per group of files in path order, so a warm query reads some dozens
-of blocks, and a changed file costs the cutting of its group.
+of blocks, and a changed file costs the cutting of its group. Many groups are cut in worker
+processes. A worker is this module as a program. A request is one frame (`agent.shared.workers`): a
+JSON array of `[language, text]`. The answer is the encoded block of these files. `--static PATH`
+names the encoder of the pieces.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import json
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
 import numpy as np
 
 from agent.repository import is_generated_path, is_test_path, is_vendored_path
-from agent.retrieval.index.contents import FORMAT, PieceEncoder
-from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode
+from agent.retrieval.index.contents import FORMAT, BlockBuilder, PieceEncoder
+from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode, encode
 from agent.retrieval.index.outline import GRAMMARS
-from agent.retrieval.index.pool import build_here, build_in_workers
 from agent.shared.cache import DEFAULT_LIMIT, RecordStore
+from agent.shared.workers import (
+    Cancelled,
+    WorkerFailed,
+    WorkerPool,
+    WorkerProcess,
+    read_frame,
+    write_frame,
+)
 from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
@@ -240,3 +257,115 @@ def _add_stored(
             else:
                 builder.add(group.first, block)
     return missing
+
+
+# ------------------------------------------------------------------------------------------ workers
+
+_JOB_SECONDS = 120.0  # a job that takes several hundred times longer than usual hangs
+_POLL_SECONDS = 0.01  # delay until a set `cancel` is noticed
+_AHEAD = 3  # jobs that may wait per worker: limits memory, keeps workers busy
+
+Job = Sequence[tuple[str, str]]
+"""The files of one block, each a language and a text."""
+
+
+def build_here(
+    jobs: Iterable[Job], cancel: threading.Event, encoder: PieceEncoder | None = None
+) -> Generator[bytes, None, None]:
+    """Build encoded blocks in this process, one job after another. Raises Cancelled."""
+    builder = BlockBuilder(encoder)
+    for job in jobs:
+        if cancel.is_set():
+            raise Cancelled
+        yield encode(builder.build(job))
+
+
+def build_in_workers(
+    jobs: Iterable[Job], cancel: threading.Event, count: int, encoder: PieceEncoder | None = None
+) -> Generator[bytes, None, None]:
+    """Build in `count` processes and yield results in the order of `jobs`.
+
+    If a worker fails on a job, this process does it; if no worker can be started, it does all.
+    Raises Cancelled. All workers have ended when the iteration ends, also by an exception.
+    """
+    workers = _start(count, encoder)
+    if not workers:
+        yield from build_here(jobs, cancel, encoder)
+        return
+    waiting: deque[tuple[Job, Future[bytes]]] = deque()
+    with WorkerPool(workers, "index") as pool:
+        for job in jobs:
+            ask = partial(
+                WorkerProcess.ask, frames=[json.dumps(job).encode()], seconds=_JOB_SECONDS
+            )
+            waiting.append((job, pool.submit(ask)))
+            if len(waiting) >= len(workers) * _AHEAD:
+                yield _result(*waiting.popleft(), cancel, encoder)
+        while waiting:
+            yield _result(*waiting.popleft(), cancel, encoder)
+
+
+def _result(
+    job: Job, future: Future[bytes], cancel: threading.Event, encoder: PieceEncoder | None
+) -> bytes:
+    while not future.done() and not cancel.wait(_POLL_SECONDS):
+        pass
+    if cancel.is_set():
+        raise Cancelled
+    try:
+        return future.result()
+    except WorkerFailed:
+        return encode(BlockBuilder(encoder).build(job))
+
+
+def _start(count: int, encoder: PieceEncoder | None) -> list[WorkerProcess]:
+    model = () if encoder is None else ("--static", str(encoder.path.resolve()))
+    names = ("PATH", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    workers: list[WorkerProcess] = []
+    for _ in range(count):
+        try:
+            worker = WorkerProcess(
+                "agent.retrieval.index.index",
+                *model,
+                environment=environment,
+                folder="/",
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            break  # process limit, no memory, no /dev/null: fewer workers, or none
+        workers.append(worker)
+    return workers
+
+
+# ---------------------------------------------------------------------------------------- a worker
+
+
+def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None) -> None:
+    """Answer requests until the source ends."""
+    builder = BlockBuilder(encoder)
+    while True:
+        try:
+            request = json.loads(read_frame(source))
+        except EOFError:
+            return
+        write_frame(sink, encode(builder.build(request)))
+        sink.flush()
+
+
+def main() -> None:
+    """Serve on the standard streams."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--static", type=Path)
+    path = parser.parse_args().static
+    encoder: PieceEncoder | None = None
+    if path is not None:
+        # The layer above: a worker loads it by name, and only if it needs it.
+        encoder = importlib.import_module("agent.retrieval.embedding.static").read_static(path)
+        if encoder is None:
+            raise ValueError(f"{path}: not a static encoder")
+    serve(sys.stdin.buffer, sys.stdout.buffer, encoder)
+
+
+if __name__ == "__main__":
+    main()

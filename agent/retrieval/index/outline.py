@@ -306,7 +306,8 @@ class Outliner:
             self._note_lead(node)
         elif role is Role.CONTAINER:
             # A declaration keeps its wrapper (`export const f = ...`); a block does not.
-            return scope if scope.wrapper is None or not _is_block(node) else _unwrapped(scope)
+            is_kept = scope.wrapper is None or not _is_block(node)
+            return scope if is_kept else replace(scope, wrapper=None)
         elif role is Role.FUNCTION:
             self._function(node, node, node.child_by_field_name("name"), scope)
         elif role is Role.CLASS:
@@ -338,7 +339,7 @@ class Outliner:
 
     def _function(self, node: Node, owner: Node, name: Node | None, scope: _Scope) -> None:
         """Record a function. `owner` has body and parameters; `node` is the whole definition."""
-        if self._grammar.function_needs_body and not _has_body(owner):
+        if self._grammar.function_needs_body and owner.child_by_field_name("body") is None:
             return
         text = _function_name(node, name)
         receiver = _receiver(node)
@@ -356,7 +357,7 @@ class Outliner:
         if symbol.count(".") >= MAX_DEPTH:
             return None
         if index is None:
-            return _unwrapped(scope)
+            return replace(scope, wrapper=None)
         return _Scope(symbol, index, _header_end(node)[0] + 1)
 
     def _add(
@@ -397,10 +398,6 @@ def qualified(*parts: str) -> str:
     return ".".join(filter(None, parts))[:_MAX_SYMBOL]
 
 
-def _unwrapped(scope: _Scope) -> _Scope:
-    return _Scope(scope.prefix, scope.parent, scope.floor)
-
-
 def _is_block(node: Node) -> bool:
     return node.type in {"block", "statement_block", "declaration_list", "class_body"}
 
@@ -409,10 +406,6 @@ def _last_row(node: Node) -> int:
     """Return the last row with text: some grammars include the line end in a comment."""
     row, column = node.end_point
     return row - 1 if column == 0 and row > node.start_point[0] else row
-
-
-def _has_body(node: Node) -> bool:
-    return node.child_by_field_name("body") is not None
 
 
 def _class_body(node: Node) -> Node | None:
@@ -469,9 +462,8 @@ def _function_name(node: Node, name: Node | None) -> str:
     declarator = node.child_by_field_name("declarator")
     if declarator is not None:
         return _declared_name(declarator)
-    return _text(node.child_by_field_name("operator")) and "operator " + _text(
-        node.child_by_field_name("operator")
-    )
+    operator = _text(node.child_by_field_name("operator"))
+    return operator and f"operator {operator}"
 
 
 def _bound_name(name: Node) -> str:

@@ -101,7 +101,7 @@ def test_it_carries_what_is_read_by_path_and_nothing_that_is_left_out(
     prompts = {f"prompts/{p.name}" for p in _folder(checkout / "prompts", "j2")}
     assert inside | prompts <= carried
     assert {
-        "agent/retrieval/index/pool.py",
+        "agent/retrieval/index/index.py",
         "agent/retrieval/weights/ranker.npz.arrays.json",
     } <= carried
     assert [name for name in carried if name.startswith(LEFT_OUT)] == []

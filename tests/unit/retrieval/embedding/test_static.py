@@ -131,24 +131,15 @@ def test_the_same_bytes_each_time_and_the_same_encoder_again(tmp_path: Path) -> 
     assert static_in(tmp_path / "s.npz") is static_in(tmp_path / "s.npz")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"header": np.array("{}")},
-        {"hashes": np.array([3, 2, 1], np.uint64)},
-        {"hashes": np.array([1, 2, 3], np.int64)},
-        {"vectors": np.zeros((2, 3), np.int8)},
-        {"vectors": np.zeros((3, 3), np.float32)},
-        {"vectors": np.zeros((3, 0), np.int8)},
-        {"scales": np.zeros(2, np.float32)},
-        {"query_weights": np.zeros(3, np.float64)},
-    ],
-)
-def test_foreign_files_are_refused(tmp_path: Path, wrong: dict[str, NDArray[np.generic]]) -> None:
+def test_other_formats_are_refused(tmp_path: Path) -> None:
     arrays = read_arrays(static_bytes(WORDS))
     assert arrays is not None
+    without = {name: array for name, array in arrays.items() if name != "scales"}
     file = tmp_path / "other.npz"
-    file.write_bytes(write_arrays({**arrays, **wrong}))
+    for wrong in ({**arrays, "header": np.array("{}")}, without):
+        file.write_bytes(write_arrays(wrong))
+        assert read_static(file) is None
+    file.write_bytes(b"no archive")
     assert read_static(file) is None
 
 

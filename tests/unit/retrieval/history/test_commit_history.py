@@ -31,21 +31,12 @@ from agent.types.events import Event, Notice, StageProgress
 from agent.types.protocols import Snapshot
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
+from tests.support.histories import hide_git
 from tests.support.ignored_events import ignore
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
 
 CODE = "def f():\n    return {}\n"
-
-
-@pytest.fixture
-def said() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "history.sqlite"
 
 
 @pytest.fixture
@@ -59,11 +50,6 @@ def root(make_repository: Make) -> Path:
 def change(root: Path, number: int) -> None:
     (root / "a.py").write_text(CODE.format(number))
     run_git(root, "commit", "-q", "-a", "-m", f"change {number}")
-
-
-def hide_git(root: Path) -> None:
-    """What is read of the repository from now on fails."""
-    (root / ".git" / "objects").rename(root / ".git" / "hidden")
 
 
 def same(left: HistoryTable, right: HistoryTable) -> bool:

@@ -18,27 +18,10 @@ from agent.retrieval.history.commits import (
 )
 from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
+from tests.support.histories import CLIENT
 from tests.support.histories import write_and_commit as commit
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
-
-CLIENT = """\
-import os
-
-
-class Client:
-    retries = 3
-
-    def get(self, url):
-        return self.send(url)
-
-    def send(self, url):
-        return url
-
-
-def helper():
-    return 1
-"""
 
 
 def read(root: Path, revision: str = "HEAD", limit: int = 100) -> list[CommitFacts]:

@@ -24,21 +24,12 @@ from agent.shared.workers import Cancelled
 from agent.types.events import Event, StageProgress
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
+from tests.support.histories import hide_git
 from tests.support.ignored_events import ignore
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
 
 QUIET = threading.Event()
-
-
-@pytest.fixture
-def said() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "history.sqlite"
 
 
 @pytest.fixture
@@ -62,11 +53,6 @@ def grow(root: Path, path: str, word: str, subject: str) -> str:
 
 def places(commits: Sequence[CommitHunks]) -> list[str]:
     return [hunk.path for commit in commits for hunk in commit.hunks]
-
-
-def hide_git(root: Path) -> None:
-    """What is read of the repository from now on fails."""
-    (root / ".git" / "objects").rename(root / ".git" / "hidden")
 
 
 def test_the_hunks_of_a_real_repository(root: Path, cache: Path, said: list[Event]) -> None:

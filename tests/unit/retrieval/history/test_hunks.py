@@ -21,27 +21,11 @@ from agent.retrieval.history.hunks import (
 )
 from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
+from tests.support.histories import CLIENT
 from tests.support.histories import write_and_commit as commit
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
 
-CLIENT = """\
-import os
-
-
-class Client:
-    retries = 3
-
-    def get(self, url):
-        return self.send(url)
-
-    def send(self, url):
-        return url
-
-
-def helper():
-    return 1
-"""
 THREE = "one = 1\ntwo = 2\nthree = 3\n"
 
 

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.index.chunking import (
-    TreeSitterChunker,
-    split_lines,
-)
-from agent.retrieval.index.outline import GRAMMARS
+from agent.retrieval.index import GRAMMARS, TreeSitterChunker, split_lines
 from agent.types import Chunk, ChunkKind, SourceFile
 
 PYTHON = '''\
@@ -434,12 +430,6 @@ def test_outline_of_each_language(language: str) -> None:
     text = textwrap.dedent(text)
     assert outline(text, language) == expected
     assert_partition(text, language)
-
-
-_DELPHI_STATEMENTS = (
-    "X := 1;", "if X > 0 then begin X := 2; end;", "while X < 3 do begin\n  Inc(X);\nend;",
-    "case X of\n  1: begin end;\nend;", "try\n  X := 4;\nexcept\nend;", "// end;", "S := 'end;';",
-)  # fmt: skip
 
 
 def test_every_grammar_is_tested() -> None:

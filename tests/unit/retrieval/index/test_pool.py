@@ -12,7 +12,7 @@ import pytest
 
 from agent.retrieval.index import BlockBuilder
 from agent.retrieval.index.corpus import encode
-from agent.retrieval.index.pool import Job, build_here, build_in_workers, serve
+from agent.retrieval.index.index import Job, build_here, build_in_workers, serve
 from agent.shared.workers import Cancelled, read_frame, write_frame
 
 
