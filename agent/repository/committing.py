@@ -117,7 +117,7 @@ def commit_changes(
         return tree
     tip = _tip(git, reference)
     if tip is not None:
-        if _said(git, "rev-parse", f"{tip}^{{tree}}", f"{tip}^@").split() == [tree, base]:
+        if _output(git, "rev-parse", f"{tip}^{{tree}}", f"{tip}^@").split() == [tree, base]:
             return tip
         return CommitRefused(f"the branch {branch} exists, with another content")
     made = author.commit(git, tree, base, message)
@@ -164,9 +164,9 @@ def _author(git: GitRepository) -> _Author:
         for part in ("name", "email"):
             variable = f"GIT_{role}_{part}".upper()
             names = (f"{role}.{part}", f"user.{part}")
-            found = [os.environ.get(variable, "")]
-            found += [source(name) for source in sources for name in names]
-            value = next((text for text in found if text.strip()), "")
+            values = [os.environ.get(variable, "")]
+            values += [source(name) for source in sources for name in names]
+            value = next((text for text in values if text.strip()), "")
             if not value:
                 raise ConfigurationError(
                     f"--branch makes a commit, and git does not know your {part}: "
@@ -192,7 +192,7 @@ def _tip(git: GitRepository, reference: str) -> str | None:
     return output.stdout.decode("ascii").strip() if output.code == 0 else None
 
 
-def _said(
+def _output(
     git: GitRepository,
     *arguments: str,
     stdin: bytes = b"",
@@ -206,23 +206,23 @@ def _said(
 
 def _tree(git: GitRepository, changes: Sequence[FileChange], base: str) -> str | CommitRefused:
     """Write the tree of `base` with the changes, and return its id."""
-    there = {os.fsdecode(entry.path): entry for entry in git.tree(base, sizes=False)}
-    touched = [there[change.path].oid for change in changes if change.path in there]
+    entries = {os.fsdecode(entry.path): entry for entry in git.tree(base, sizes=False)}
+    touched = [entries[change.path].oid for change in changes if change.path in entries]
     contents = git.blobs(sorted({*touched}))
     index = {"GIT_INDEX_FILE": str(git.scratch / "commit-index")}
     lines = []
     for change in sorted(changes, key=lambda change: (change.after is not None, change.path)):
-        entry = there.get(change.path)
+        entry = entries.get(change.path)
         now = None if entry is None else contents.get(entry.oid)
         line = _index_line(git, change, entry, now)
         if isinstance(line, CommitRefused):
             return line
         lines.append(line)
-    _said(git, "read-tree", base, variables=index)
+    _output(git, "read-tree", base, variables=index)
     listing = b"".join(lines)
-    _said(git, "update-index", "--replace", "-z", "--index-info", stdin=listing, variables=index)
-    tree = _said(git, "write-tree", "--missing-ok", variables=index)
-    if tree == _said(git, "rev-parse", f"{base}^{{tree}}"):
+    _output(git, "update-index", "--replace", "-z", "--index-info", stdin=listing, variables=index)
+    tree = _output(git, "write-tree", "--missing-ok", variables=index)
+    if tree == _output(git, "rev-parse", f"{base}^{{tree}}"):
         return CommitRefused("the commit holds what the patch would change already")
     return tree
 
@@ -239,7 +239,7 @@ def _index_line(
         return content
     if content is None:
         return f"0 {_NONE}\t".encode() + path + b"\0"
-    oid = _said(git, "hash-object", "-w", "--stdin", "--no-filters", stdin=content)
+    oid = _output(git, "hash-object", "-w", "--stdin", "--no-filters", stdin=content)
     new_mode = EXECUTABLE_MODE if change.executable else _FILE_MODE
     return f"{new_mode if entry is None else entry.mode} {oid}\t".encode() + path + b"\0"
 

@@ -38,19 +38,26 @@ def _files(root: Path) -> Iterator[Path]:
             yield file
 
 
-def _git(root: Path, *arguments: str, input: bytes = b"") -> bytes:
-    done = subprocess.run(
-        ["git", "-c", "core.autocrlf=false", *arguments],
-        cwd=root,
-        input=input,
-        capture_output=True,
-        timeout=60,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(root),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-        },
+def contents(root: Path) -> dict[str, bytes]:
+    """The files below a folder, without git's own."""
+    return {str(file.relative_to(root)): file.read_bytes() for file in _files(root)}
+
+
+def git(root: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run git without any configuration."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(root),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
+    command = ["git", "-c", "core.autocrlf=false", *arguments]
+    return subprocess.run(
+        command, cwd=root, input=data, capture_output=True, timeout=60, env=environment
     )
+
+
+def _git(root: Path, *arguments: str, input: bytes = b"") -> bytes:
+    done = git(root, *arguments, data=input)
     assert done.returncode == 0, (done.stderr, input)
     return done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from agent.repository import PatchError, TreeFile, apply_patch, merged
 from agent.types import FileChange
+from tests.support.git_apply import contents, git
 
 BASE = {
     "shop/cart.py": b"".join(b"line %d\n" % n for n in range(1, 31)),
@@ -50,34 +49,18 @@ def ours(base: Mapping[str, bytes], patch: bytes) -> dict[str, bytes] | None:
     return after
 
 
-def git(root: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
-    command = ["git", "-c", "core.autocrlf=false", "-c", "apply.whitespace=nowarn", *arguments]
-    return subprocess.run(
-        command, cwd=root, input=data, capture_output=True, timeout=60, env=environment
-    )
-
-
 def put(root: Path, files: Mapping[str, bytes]) -> None:
     for path, data in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
 
 
-def tree_of(root: Path) -> dict[str, bytes]:
-    files = (file for file in root.rglob("*") if file.is_file())
-    return {
-        str(file.relative_to(root)): file.read_bytes()
-        for file in files
-        if ".git" not in file.relative_to(root).parts
-    }
-
-
 def theirs(root: Path, base: Mapping[str, bytes], patch: bytes) -> dict[str, bytes] | None:
     """The tree after `git apply`; None where it refuses."""
     root.mkdir()
     put(root, base)
-    return tree_of(root) if git(root, "apply", "-", data=patch).returncode == 0 else None
+    applied = git(root, "apply", "--whitespace=nowarn", "-", data=patch)
+    return contents(root) if applied.returncode == 0 else None
 
 
 def diff_of(root: Path, base: Mapping[str, bytes], after: Mapping[str, bytes], *more: str) -> bytes:
