@@ -85,26 +85,26 @@ def candidates(
 
     Ignored paths and those in `exclude` are left out.
     """
-    found = {
+    paths = {
         entry.path: CandidatePath(
             entry.path, entry, entry.mode, nested=entry.mode == SUBMODULE_MODE
         )
         for entry in head
     }
     for staged in git.index():
-        known = found.get(staged.path)
-        found[staged.path] = CandidatePath(
+        committed = paths.get(staged.path)
+        paths[staged.path] = CandidatePath(
             staged.path,
-            known.head if known else None,
+            committed.head if committed else None,
             staged.mode,
             sparse=staged.skip_worktree,
-            nested=staged.mode == SUBMODULE_MODE or (known is not None and known.nested),
+            nested=staged.mode == SUBMODULE_MODE or (committed is not None and committed.nested),
         )
     for path in git.untracked():
         name = path.removesuffix(b"/")
-        if name not in found and name not in exclude:
-            found[name] = CandidatePath(name, None, nested=path.endswith(b"/"))
-    return tuple(found[path] for path in sorted(found))
+        if name not in paths and name not in exclude:
+            paths[name] = CandidatePath(name, None, nested=path.endswith(b"/"))
+    return tuple(paths[path] for path in sorted(paths))
 
 
 def survey(

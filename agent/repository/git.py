@@ -389,11 +389,11 @@ class GitRepository:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         package = {"env": "coreutils"}.get(name, name)
         raise RepositoryError(f"{name} is not installed; install it (apt install {package})")
-    return str(Path(found).absolute())
+    return str(Path(path).absolute())
 
 
 def _is_true(value: str | None) -> bool:

@@ -60,8 +60,8 @@ def is_binary(data: bytes) -> bool:
     """Whether the first 8 KiB have a NUL byte and no byte-order mark of UTF-16 or UTF-32."""
     if b"\0" not in data[:BINARY_PROBE_BYTES]:
         return False
-    found = _byte_order_mark(data)
-    return found is None or found[1] == "utf-8"
+    mark = _byte_order_mark(data)
+    return mark is None or mark[1] == "utf-8"
 
 
 def decode(data: bytes, *, cookie: bool = False) -> DecodedText:

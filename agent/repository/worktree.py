@@ -143,8 +143,8 @@ def _why_not(error: OSError, name: bytes, folder: int) -> Kind:
         return Kind.ABSENT
     if isinstance(error, NotADirectoryError):
         # Linux reports a link that may not be followed this way too.
-        found = _stat(name, folder)
-        return Kind.BEHIND_SYMLINK if found is not None and stat.S_ISLNK(found) else Kind.ABSENT
+        mode = _stat(name, folder)
+        return Kind.BEHIND_SYMLINK if mode is not None and stat.S_ISLNK(mode) else Kind.ABSENT
     return Kind.UNREADABLE
 
 

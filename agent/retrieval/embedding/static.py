@@ -79,9 +79,9 @@ class StaticEncoder:
         without known terms is zero.
         """
         places = self._places(terms.vocabulary)
-        known = np.flatnonzero(places[terms.terms] >= 0)
+        present = np.flatnonzero(places[terms.terms] >= 0)
         width = np.uint16 if terms.size <= 1 << 16 else np.uint32  # numpy sorts uint16 by radix
-        chosen = known[np.argsort(terms.pieces[known].astype(width), kind="stable")]
+        chosen = present[np.argsort(terms.pieces[present].astype(width), kind="stable")]
         weights = np.log1p(terms.counts[chosen]) + NAME_BOOST * terms.name_counts[chosen]
         at = places[terms.terms[chosen]]
         factors = self.scales[at] * self.document_weights[at] * weights.astype(np.float32)
@@ -144,9 +144,9 @@ def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArra
         values = rows[first : first + _AT_ONCE].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", values, values)).astype(np.float64)
         # Not `@`: BLAS would start spinning threads for a tenth of a millisecond's work each.
-        found = np.einsum("ij,j->i", values, query).astype(np.float64)
+        products = np.einsum("ij,j->i", values, query).astype(np.float64)
         some = cosines[first : first + _AT_ONCE]
-        np.divide(found, np.maximum(lengths, 1e-9), out=some, where=lengths > 0.0)
+        np.divide(products, np.maximum(lengths, 1e-9), out=some, where=lengths > 0.0)
     return cosines
 
 

@@ -61,10 +61,10 @@ class Terms:
 
     def hashes_of_word(self, word: str) -> tuple[int, ...]:
         """Return `of_word` as 64-bit hashes (see `term_hash`)."""
-        known = self._hashes.get(word)
-        if known is None:
-            known = self._hashes[word] = tuple(term_hash(term) for term in self.of_word(word))
-        return known
+        hashes = self._hashes.get(word)
+        if hashes is None:
+            hashes = self._hashes[word] = tuple(term_hash(term) for term in self.of_word(word))
+        return hashes
 
     def count(self, text: str) -> Counter[str]:
         """Count the occurrences of each term in a text."""
@@ -91,24 +91,24 @@ class Terms:
         if len(parts) == 1 and len(parts[0]) == len(word):
             term = self._part(word)
             return (term,) if term else ()
-        found: dict[str, None] = {}
+        terms: dict[str, None] = {}
         whole = word.lower().strip("_")
         if len(whole) >= _MIN_PART and whole not in STOP_WORDS:
             # `_parse` and `__init__` have one part, so the whole word is no second term.
-            found[self._stem(whole) if len(parts) == 1 else whole] = None
+            terms[self._stem(whole) if len(parts) == 1 else whole] = None
         for part in parts:
             term = self._part(part)
             if term:
-                found[term] = None
-        return tuple(found)
+                terms[term] = None
+        return tuple(terms)
 
     def _part(self, part: str) -> str:
         """Return the term of one part, "" for none."""
-        known = self._parts.get(part)
-        if known is None:
+        term = self._parts.get(part)
+        if term is None:
             lowered = part.lower()
-            known = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
-        return known
+            term = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
+        return term
 
     def _stem(self, word: str) -> str:
         if not word.isalpha():
@@ -213,16 +213,16 @@ class WordScanner:
             start = end
 
     def _scan_chunk(self, data: bytes, start: int, end: int) -> Words:
-        found = np.frombuffer(data, np.uint8, end - start, start)
-        inside = self._is_word.take(found)  # here and below: half the time of [found]
+        codes = np.frombuffer(data, np.uint8, end - start, start)
+        inside = self._is_word.take(codes)  # here and below: half the time of [codes]
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         if inside[0]:
             edges = np.concatenate(([0], edges))
         if inside[-1]:
-            edges = np.concatenate((edges, [found.size]))
+            edges = np.concatenate((edges, [codes.size]))
         starts, ends = edges[::2], edges[1::2]
-        sums = np.zeros(found.size + 1, dtype=np.uint64)
-        np.cumsum(self._values.take(found) * self._powers[: found.size], out=sums[1:])
+        sums = np.zeros(codes.size + 1, dtype=np.uint64)
+        np.cumsum(self._values.take(codes) * self._powers[: codes.size], out=sums[1:])
         hashes = (sums[ends] - sums[starts]) * self._inverses[starts]
         return Words(starts + start, ends + start, hashes)
 
@@ -311,10 +311,10 @@ class Vocabulary:
         pending = np.arange(hashes.size)
         slots = self._slot_of(hashes)
         while pending.size:
-            there = self._slots[slots[pending]].astype(np.int64)
-            hit = (there >= 0) & (self.words.take(there) == hashes[pending])
-            numbers[pending[hit]] = there[hit]
-            pending = pending[~hit & (there >= 0)]
+            candidates = self._slots[slots[pending]].astype(np.int64)
+            hit = (candidates >= 0) & (self.words.take(candidates) == hashes[pending])
+            numbers[pending[hit]] = candidates[hit]
+            pending = pending[~hit & (candidates >= 0)]
             slots[pending] = (slots[pending] + 1) & (self._slots.size - 1)
         return numbers
 
