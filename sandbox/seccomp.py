@@ -13,7 +13,6 @@ import json
 import platform
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +50,9 @@ _TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the termina
 _CLONE3 = 435  # its flags lie in memory that a filter cannot read; libc falls back to clone
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """AUDIT_ARCH_* of linux/audit.h, its column in `_DENIED`, calls filtered by argument."""
-
-    audit: int
-    column: int
-    clone: int
-    unshare: int
-    socket: int
-    ioctl: int
-
-
-_MACHINES: Mapping[str, _Machine] = {
-    "x86_64": _Machine(audit=0xC000_003E, column=0, clone=56, unshare=272, socket=41, ioctl=16),
-    "aarch64": _Machine(audit=0xC000_00B7, column=1, clone=220, unshare=97, socket=198, ioctl=29),
-}
+# AUDIT_ARCH_* of linux/audit.h, and the column of the numbers in the tables.
+_MACHINES = {"x86_64": (0xC000_003E, 0), "aarch64": (0xC000_00B7, 1)}
+_CLONE, _UNSHARE, _SOCKET, _IOCTL = (56, 220), (272, 97), (41, 198), (16, 29)
 
 
 def filter_program(machine: str | None = None, *, sockets: bool = True) -> bytes | None:
@@ -76,34 +62,28 @@ def filter_program(machine: str | None = None, *, sockets: bool = True) -> bytes
     leads out where file system and network are the host's. socketpair(2) remains. Returns None for
     a machine with unknown numbers: there is no filter then, and a probe reports it.
     """
-    known = _MACHINES.get(platform.machine() if machine is None else machine)
-    return None if known is None else b"".join(_instructions(known, sockets))
-
-
-def _instructions(machine: _Machine, sockets: bool) -> list[bytes]:
-    families = _FAMILIES if sockets else ()
-    return [
+    name = platform.machine() if machine is None else machine
+    if name not in _MACHINES:
+        return None
+    audit, column = _MACHINES[name]
+    denied = [_when(_EQUAL, numbers[column], errno.EPERM) for numbers in _DENIED.values()]
+    namespace = _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)
+    typing = [step for code in _TERMINAL_IOCTLS for step in _when(_EQUAL, code, errno.EPERM)]
+    steps = [
         _step(_LOAD, _ARCH),
-        _step(_EQUAL, machine.audit, yes=1),
+        _step(_EQUAL, audit, yes=1),
         _step(_RETURN, _FAIL | errno.ENOSYS),
         _step(_LOAD, _NR),
         *_when(_AT_LEAST, _X32, errno.ENOSYS),
         *_when(_EQUAL, _CLONE3, errno.ENOSYS),
-        *(
-            step
-            for numbers in _DENIED.values()
-            for step in _when(_EQUAL, numbers[machine.column], errno.EPERM)
-        ),
-        *_argument(machine.clone, 0, _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)),
-        *_argument(machine.unshare, 0, _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)),
-        *_argument(
-            machine.ioctl,
-            1,
-            [step for code in _TERMINAL_IOCTLS for step in _when(_EQUAL, code, errno.EPERM)],
-        ),
-        *_argument(machine.socket, 0, _unless(families, errno.EAFNOSUPPORT)),
+        *(step for call in denied for step in call),
+        *_argument(_CLONE[column], 0, namespace),
+        *_argument(_UNSHARE[column], 0, namespace),
+        *_argument(_IOCTL[column], 1, typing),
+        *_argument(_SOCKET[column], 0, _unless(_FAMILIES if sockets else (), errno.EAFNOSUPPORT)),
         _step(_RETURN, _ALLOW),
     ]
+    return b"".join(steps)
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:

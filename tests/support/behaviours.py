@@ -74,13 +74,10 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(Good):
     """A finished completion that talks of a change but holds no readable edit."""
 
     reply: str = 'I would change it like this: {"edits": [{"path": "pkg/mod.py", "search": "a" "b"'
-
-    def answer(self, request: ChatRequest) -> Answer:
-        return completion(request, self.reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +107,10 @@ class WrongPath:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyCompletion:
+class EmptyCompletion(Good):
     """Status 200 and a completion without text."""
 
-    def answer(self, request: ChatRequest) -> Answer:
-        return completion(request, "")
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
