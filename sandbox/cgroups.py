@@ -191,13 +191,15 @@ def find_hierarchies(own: Path = _PROC, root: Path = _ROOT) -> tuple[Hierarchy, 
                 return (Hierarchy(directory, frozenset(Bound), unified=True),)
             if directory == mount:
                 break
-    found: dict[Path, Hierarchy] = {}
+    hierarchies: dict[Path, Hierarchy] = {}
     for name, bound in _CONTROLLERS.items():
         if (root / name / "cgroup.procs").exists():
             directory = _group_directory(root / name, _read_groups(own).get(name, "/")).resolve()
-            bounds = found[directory].bounds if directory in found else frozenset[Bound]()
-            found[directory] = Hierarchy(directory, bounds | {bound}, unified=False)
-    return tuple(found[directory] for directory in sorted(found))
+            bounds = (
+                hierarchies[directory].bounds if directory in hierarchies else frozenset[Bound]()
+            )
+            hierarchies[directory] = Hierarchy(directory, bounds | {bound}, unified=False)
+    return tuple(hierarchies[directory] for directory in sorted(hierarchies))
 
 
 def memory_left(own: Path = _PROC, root: Path = _ROOT) -> int | None:

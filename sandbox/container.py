@@ -483,12 +483,12 @@ def script_text(
     return os.fsencode(text)
 
 
-def read_status(said: bytes) -> ScriptStatus:
+def read_status(text: bytes) -> ScriptStatus:
     """Parse what the script wrote. Of several ends the last counts, because the script wrote it."""
-    if not said.startswith(b"started\n"):
-        problem = _PROBLEM.search(said)
+    if not text.startswith(b"started\n"):
+        problem = _PROBLEM.search(text)
         return ScriptStatus(False, problem=problem[1].decode("utf-8", "replace") if problem else "")
-    ends = _END.findall(said)
+    ends = _END.findall(text)
     if not ends:
         return ScriptStatus(started=True)
     _, killed, refused = map(int, ends[-1])

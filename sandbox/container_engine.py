@@ -103,13 +103,13 @@ class Image:
     volumes: tuple[str, ...]
 
 
-def find_engine(wanted: str | None = None) -> Engine:
-    """Return the first engine that answers, or `wanted` (a name or path) if it answers.
+def find_engine(name_or_path: str | None = None) -> Engine:
+    """Return the first engine that answers, or `name_or_path` if it answers.
 
     Raises SandboxError, with what to install or start, when none does.
     """
     problems = []
-    for name in (wanted,) if wanted else ENGINES:
+    for name in (name_or_path,) if name_or_path else ENGINES:
         program = shutil.which(name)
         if program is None:
             problems.append(f"{name} is not installed")

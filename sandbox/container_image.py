@@ -74,13 +74,13 @@ def candidate_interpreters(sandbox: Sandbox) -> tuple[ImageInterpreter, ...]:
     """
     with empty_workspace(mount=_MOUNT) as workspace:
         result = _run(sandbox, ("/bin/sh", "-c", _LOOK), workspace)
-    found: dict[PurePosixPath, ImageInterpreter] = {}
+    interpreters: dict[PurePosixPath, ImageInterpreter] = {}
     for line in result.stdout.decode("utf-8", errors="replace").splitlines():
         kind, _, name = line.partition(" ")
         path = PurePosixPath(name)
         if path.is_absolute():
-            found.setdefault(path, ImageInterpreter(path, kind == "certain"))
-    return tuple(found.values())
+            interpreters.setdefault(path, ImageInterpreter(path, kind == "certain"))
+    return tuple(interpreters.values())
 
 
 def prepare_products(
@@ -139,5 +139,5 @@ def is_product(path: str) -> bool:
         parts = split_path(path)
     except ValueError:
         return False
-    kept = _NEVER.isdisjoint(part.lower() for part in parts) and not path.endswith(_BYTE_CODE)
-    return kept and _PRODUCT.fullmatch("/".join(parts)) is not None
+    harmless = _NEVER.isdisjoint(part.lower() for part in parts) and not path.endswith(_BYTE_CODE)
+    return harmless and _PRODUCT.fullmatch("/".join(parts)) is not None

@@ -39,8 +39,8 @@ def git_environment(*, protocols: str = "none") -> Mapping[str, str]:
     `protocols` is GIT_ALLOW_PROTOCOL: "none" (no transport at all) or "file" (a local clone).
     Optional locks are off, so git never refreshes the user's index.
     """
-    kept = {name: os.environ[name] for name in _KEEP if name in os.environ}
-    return kept | {
+    inherited = {name: os.environ[name] for name in _KEEP if name in os.environ}
+    return inherited | {
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -102,10 +102,10 @@ def find_git_directory(repository: Path) -> GitDirectory:
         link = read_control_file(entry)  # "gitfile" in gitglossary(7)
         own = repository / (_line(link).removeprefix("gitdir:").strip() if link else "")
     named = read_control_file(own / "commondir")
-    found = GitDirectory(own, own if named is None else own / _line(named))
-    if not found.objects.is_dir():
+    directory = GitDirectory(own, own if named is None else own / _line(named))
+    if not directory.objects.is_dir():
         raise WorkspaceError(f"not a git repository: {repository}; name its top directory")
-    return found
+    return directory
 
 
 def read_control_file(path: Path, most: int = _REFERENCE_BYTES) -> bytes | None:
@@ -121,14 +121,14 @@ def read_control_file(path: Path, most: int = _REFERENCE_BYTES) -> bytes | None:
 
 def check_objects(objects: Path) -> None:
     """Raise WorkspaceError unless git can open every file of a store and its alternates."""
-    known: set[Path] = set()
+    checked: set[Path] = set()
     waiting = [objects]
     for _ in range(_ALTERNATES_DEPTH + 1):
         following: list[Path] = []
         for store in waiting:
             real = store.resolve()
-            if real not in known and real.is_dir():
-                known.add(real)
+            if real not in checked and real.is_dir():
+                checked.add(real)
                 check_files(real)
                 following += _alternates(real)
         waiting = following
@@ -262,11 +262,11 @@ def _blobs(
     """Return the ids of the files at these paths of the commit, those that exist."""
     if not paths:
         return
-    wanted = {path.encode("utf-8", "surrogateescape") for path in paths}
+    withheld = {path.encode("utf-8", "surrogateescape") for path in paths}
     listed = _git(tree, "ls-tree", "-r", "-z", "--full-tree", commit, more=alternate)
     for entry in listed.split(b"\0"):
         about, _, path = entry.partition(b"\t")
-        if path in wanted and about.split()[1] == b"blob":
+        if path in withheld and about.split()[1] == b"blob":
             yield about.split()[2].decode("ascii")
 
 

@@ -119,13 +119,13 @@ class Link:
 def system_mounts() -> tuple[Bind | Link, ...]:
     """Return mounts for the system's directories and its public configuration."""
     configuration = (f"/etc/{name}" for name in _ETC)
-    found: list[Bind | Link] = []
+    mounts: list[Bind | Link] = []
     for path in map(Path, (*SYSTEM, *configuration)):
         if path.is_symlink() and not path.is_relative_to("/etc"):
-            found.append(Link(path, str(path.readlink())))
+            mounts.append(Link(path, str(path.readlink())))
         elif path.exists():
-            found.append(Bind(path, path.resolve()))
-    return tuple(found)
+            mounts.append(Bind(path, path.resolve()))
+    return tuple(mounts)
 
 
 def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[Bind | Link, ...]:
@@ -135,7 +135,7 @@ def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[B
     is missing or would show one of them.
     """
     refused = {*map(Path, _REFUSED), *homes}
-    found: dict[Path, Bind | Link] = {}
+    mounts: dict[Path, Bind | Link] = {}
     for path in paths:
         real, links = follow_links(path)
         if not real.exists():
@@ -144,9 +144,9 @@ def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[B
             raise SandboxError(
                 f"refused to show {real} in the sandbox: it holds more than programs"
             )
-        found.update({link.target: link for link in links})
-        found[real] = Bind(real, real)
-    return _visible(found.values())
+        mounts.update({link.target: link for link in links})
+        mounts[real] = Bind(real, real)
+    return _visible(mounts.values())
 
 
 def follow_links(path: Path) -> tuple[Path, tuple[Link, ...]]:

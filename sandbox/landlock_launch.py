@@ -51,19 +51,19 @@ def main(configuration: int, status: int) -> None:
     os.set_inheritable(status, False)
     try:
         with os.fdopen(configuration, "rb") as file:
-            wanted = json.load(file)
-        ruleset = make_ruleset(wanted["abi"], wanted["rules"])
-        drop_privileges(wanted["uid"])
+            document = json.load(file)
+        ruleset = make_ruleset(document["abi"], document["rules"])
+        drop_privileges(document["uid"])
         # A change of uid clears this signal, so it comes after. If our parent died before, LOCKED
         # below has no reader, and the command is not started.
         check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
         check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
         check(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
         os.close(ruleset)
-        os.chdir(wanted["cwd"])
-        filter_calls(bytes(wanted["seccomp"]))
+        os.chdir(document["cwd"])
+        filter_calls(bytes(document["seccomp"]))
         os.write(status, LOCKED)
-        os.execve(wanted["argv"][0], wanted["argv"], wanted["environment"])  # noqa: S606
+        os.execve(document["argv"][0], document["argv"], document["environment"])  # noqa: S606
     except (OSError, KeyError, ValueError) as error:
         os.write(status, str(error).encode("utf-8", "replace"))
         os._exit(125)
