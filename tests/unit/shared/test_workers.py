@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess
+from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess, in_thread
 
 ECHO = """
 import sys, time
@@ -67,3 +69,38 @@ def test_a_pool_uses_all_workers_and_stops_them(module: str) -> None:
     for worker in workers:
         with pytest.raises(WorkerFailed):
             worker.ask([b"late"], 30)
+
+
+def test_the_result_of_the_work_comes_back() -> None:
+    assert asyncio.run(in_thread(lambda cancel: cancel.is_set())) is False
+
+
+def test_an_error_of_the_work_comes_back() -> None:
+    def fail(_: threading.Event) -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(in_thread(fail))
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_cancelling_sets_the_event_and_waits_if_asked(wait: bool) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(cancel: threading.Event) -> None:
+        begun.set()
+        assert cancel.wait(30)
+        time.sleep(0.2)
+        ended.set()
+        raise ValueError("stopped half way")
+
+    async def run() -> bool:
+        task = asyncio.create_task(in_thread(work, wait=wait))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return ended.is_set()
+
+    assert asyncio.run(run()) is wait
+    assert ended.is_set()
