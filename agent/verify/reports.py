@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import secrets
 from collections import Counter
@@ -162,6 +163,15 @@ def collected(report: bytes) -> Iterator[tuple[str, bytes]]:
 def text_of(value: object) -> str:
     """Return the value if it is text, else ""."""
     return value if isinstance(value, str) else ""
+
+
+def json_object(data: bytes | str) -> dict[str, object] | None:
+    """Return the object of a JSON text; None where it is none."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def entries(value: object) -> Iterable[Mapping[str, object]]:

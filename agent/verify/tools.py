@@ -54,7 +54,6 @@ from sandbox import (
 )
 
 _FOLDERS = (".venv", "venv")
-_VERSION = re.compile(r"^version(?:_info)?\s*=\s*([0-9]+(?:\.[0-9]+)*)", re.MULTILINE)
 _PYENV_NAME = re.compile(r"[\w.+-]+")
 
 # Starting an interpreter and importing pytest, on a machine under load.
@@ -203,7 +202,7 @@ def candidates(
     tracked: Callable[[str], bool] = lambda _: False,
     search_path: str | None = None,
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters that exist, best first. Their `read_only` is left empty.
+    """Return the interpreters that exist, best first, without `read_only` and `version`.
 
     `scope` is the folder whose environments come before those of the folders above it. `tracked`
     says whether a path belongs to the repository's commit: a committed environment is not the
@@ -217,7 +216,7 @@ def candidates(
     found: dict[Path, Interpreter] = {}
     for path, why, certain in _possible(repo_root, folders, virtual_env, tracked, search_path):
         # An interpreter that is found twice keeps its first and strongest reason.
-        found.setdefault(path, Interpreter(path, why, (), _version(path), certain))
+        found.setdefault(path, Interpreter(path, why, certain=certain))
     return tuple(found.values())
 
 
@@ -228,7 +227,7 @@ def _explicit(path: Path, repo_root: Path) -> Interpreter:
     real = _resolve_shim(file, repo_root) if _is_executable(file) else None
     if real is None:
         raise ConfigurationError(f"--python {path}: not an interpreter; name an executable file")
-    return Interpreter(real, "chosen with --python", (), _version(real))
+    return Interpreter(real, "chosen with --python")
 
 
 def _possible(
@@ -302,14 +301,6 @@ def _pyenv_versions(root: Path, repo_root: Path) -> Iterator[str]:
         # A name must be one folder: `..` would lead out of pyenv's own.
         names = _small_text(file).split()
         yield from (n for n in names if _PYENV_NAME.fullmatch(n) and not n.startswith("."))
-
-
-def _version(path: Path) -> str:
-    """Return the version that a virtual environment's pyvenv.cfg names, or ""."""
-    if path == Path(sys.executable):
-        return ".".join(map(str, sys.version_info[:3]))
-    found = _VERSION.search(_small_text(path.parent.parent / "pyvenv.cfg"))
-    return found[1] if found else ""
 
 
 def _small_text(path: Path) -> str:

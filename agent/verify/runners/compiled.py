@@ -6,7 +6,6 @@ for each class. Of Rust's libtest the text is read, because its JSON needs a nig
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -21,6 +20,7 @@ from agent.verify.reports import (
     ParsedOutput,
     clean,
     collected,
+    json_object,
     make_tool_run,
     read_cases,
     streams,
@@ -104,14 +104,16 @@ def _read_go(suite: Suite, command: Command, result: RunResult) -> TestRun:
     texts: dict[str, list[str]] = {}
     ends: dict[str, str] = {}  # how each package ended, "" while it runs
     for raw in result.report.splitlines():
-        event = _go_event(raw)
+        event = json_object(raw)
         if event is None:  # output of the build
             line = raw.decode("utf-8", "replace")
             loose.append(f"{line}\n")
             if not_built := _GO_NOT_BUILT.match(line):
                 ends[_go_folder(suite, not_built[1])] = "fail"
             continue
-        action, package, test, text = event
+        action, package, test, text = (
+            text_of(event.get(key)) for key in ("Action", "Package", "Test", "Output")
+        )
         if not package:  # build-output, build-fail (since Go 1.24)
             loose.append(text)
             continue
@@ -137,17 +139,6 @@ def _read_go(suite: Suite, command: Command, result: RunResult) -> TestRun:
     parsed.complete = all(ends.values())
     output = "\n".join(filter(None, (streams(result), "".join(loose))))
     return make_tool_run(command, result, parsed, output)
-
-
-def _go_event(raw: bytes) -> tuple[str, ...] | None:
-    """Return the action, package, test and output of a line; None if it is no event."""
-    try:
-        event = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict):
-        return None
-    return tuple(text_of(event.get(key)) for key in ("Action", "Package", "Test", "Output"))
 
 
 def _go_folder(suite: Suite, package: str) -> str:

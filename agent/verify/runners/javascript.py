@@ -7,7 +7,6 @@ the same format, and mocha one of its own. node's runner has `inside/patchshot_n
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,14 @@ from pathlib import PurePosixPath
 from agent.repository import is_vendored_path, language_of
 from agent.types import Outcome, TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.reports import ParsedOutput, collected, entries, make_tool_run, text_of
+from agent.verify.reports import (
+    ParsedOutput,
+    collected,
+    entries,
+    json_object,
+    make_tool_run,
+    text_of,
+)
 from agent.verify.runners.base import (
     INSIDE,
     RunContext,
@@ -93,7 +99,7 @@ def _suite_of_scripts(snapshot: Snapshot) -> Suite | None:
 
 
 def _suite(snapshot: Snapshot, path: str) -> Suite | None:
-    table = (_json(snapshot.text(path)) or {}).get("scripts")
+    table = (json_object(snapshot.text(path)) or {}).get("scripts")
     pairs = table.items() if isinstance(table, dict) else ()
     scripts = {name: value.strip() for name, value in pairs if isinstance(value, str)}
     text = scripts.get("test", "")
@@ -244,7 +250,7 @@ _OUTCOMES = {
 
 def _read_jest(suite: Suite, command: Command, result: RunResult) -> TestRun:
     parsed = ParsedOutput()
-    report = _json(_report(result)) or {}
+    report = json_object(_report(result)) or {}
     parsed.begun = isinstance(report.get("testResults"), list)
     parsed.complete = report.get("wasInterrupted") is not True
     for file in entries(report.get("testResults")):
@@ -270,7 +276,7 @@ def _texts(test: Mapping[str, object], name: str) -> Iterator[str]:
 def _read_mocha(suite: Suite, command: Command, result: RunResult) -> TestRun:
     """Read the JSON file (mocha 9.2 and later)."""
     parsed = ParsedOutput()
-    report = _json(_report(result)) or {}
+    report = json_object(_report(result)) or {}
     parsed.begun = parsed.complete = isinstance(report.get("tests"), list)
     for kind in ("passes", "pending", "failures") if parsed.begun else ():
         for test in entries(report.get(kind)):
@@ -284,7 +290,7 @@ def _read_mocha(suite: Suite, command: Command, result: RunResult) -> TestRun:
 def _read_node(suite: Suite, command: Command, result: RunResult) -> TestRun:
     parsed = ParsedOutput()
     for raw in result.report.splitlines():
-        line = _json(raw) or {}
+        line = json_object(raw) or {}
         parsed.begun = parsed.begun or line.get("event") == "begin"
         parsed.complete = line.get("event") == "finish"
         outcome = _OUTCOMES.get(text_of(line.get("outcome")))
@@ -297,14 +303,6 @@ def _read_node(suite: Suite, command: Command, result: RunResult) -> TestRun:
 
 def _report(result: RunResult) -> bytes:
     return next((content for _, content in collected(result.report)), b"")
-
-
-def _json(data: bytes | str) -> dict[str, object] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _path(suite: Suite, command: Command, file: str) -> str:
