@@ -292,87 +292,27 @@ def test_refuses_and_says_why(path: str, why: str) -> None:
     assert why in refused.reason
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".github/workflows/ci.yml",
-        ".github/workflows/deep/ci.yml",
-        ".GitHub/Workflows/ci.yml",
-        ".gitlab-ci.yml",
-        "Jenkinsfile",
-        ".husky/pre-commit",
-        "conftest.py",
-        "tests/unit/conftest.py",
-        "poetry.lock",
-        "web/package-lock.json",
-        "Cargo.lock",
-        ".gitlab-ci.yaml",
-        "ci/build.gitlab-ci.yml",
-        ".circleci/config.yml",
-        "azure-pipelines.yml",
-        "deploy/azure-pipelines-release.yaml",
-        ".azure-pipelines/build.yml",
-        ".travis.yml",
-        "Jenkinsfile.release",
-        ".pre-commit-config.yaml",
-        ".lefthook.toml",
-        ".vscode/tasks.json",
-        ".devcontainer/devcontainer.json",
-        ".ｇithub/workflows/ci.yml",
-        ".env",
-        "deploy/.ENV.production",
-        "certs/server.pem",
-        ".venv/bin/python",
-        "sub/.VENV/pyvenv.cfg",
-        "venv/x.py",
-        "sub/venv/bin/pip",
-        "env/bin/python3.11",
-        "tools/pyvenv.cfg",
-        ".tox/py311/x",
-        ".nox/tests/x",
-        "web/node_modules/.bin/eslint",
-        ".direnv/python/x",
-        "__pypackages__/3.11/lib/x.py",
-        ".vscode/settings.json",
-        "sub/.vscode/extensions.json",
-        ".idea/runConfigurations/x.xml",
-        "shop.code-workspace",
-        ".exrc",
-        ".nvim.lua",
-        ".dir-locals.el",
-        "sub/.Dir-Locals.el",
-        ".vim/plugin/x.vim",
-        ".claude/settings.json",
-        ".cursor/mcp.json",
-        ".mcp.json",
-        ".aider.conf.yml",
-        ".continue/config.yaml",
-        "AGENTS.md",
-        "sub/CLAUDE.md",
-        ".github/copilot-instructions.md",
-        ".yarnrc.yml",
-        ".yarn/releases/yarn.cjs",
-        ".pnpmfile.cjs",
-        ".mvn/extensions.xml",
-        "gradle/wrapper/gradle-wrapper.properties",
-        "sub/gradle/wrapper/gradle-wrapper.jar",
-        "gradlew",
-        "mvnw.cmd",
-        ".gitpod.yml",
-        ".hg/hgrc",
-        ".svn/wc.db",
-        ".jj/repo/config.toml",
-        "fixtures/bare/HEAD",
-        ".cargo/config",
-        "crates/x/.cargo/config.toml",
-        ".envrc",
-        ".mise.toml",
-        ".tool-versions",
-        ".pdbrc",
-        ".ｖscode/tasks.json",
-        ".ſvn/wc.db",
-    ],
-)
+GUARDED = """
+.github/workflows/ci.yml .github/workflows/deep/ci.yml .GitHub/Workflows/ci.yml .gitlab-ci.yml
+Jenkinsfile .husky/pre-commit conftest.py tests/unit/conftest.py poetry.lock web/package-lock.json
+Cargo.lock .gitlab-ci.yaml ci/build.gitlab-ci.yml .circleci/config.yml azure-pipelines.yml
+deploy/azure-pipelines-release.yaml .azure-pipelines/build.yml .travis.yml Jenkinsfile.release
+.pre-commit-config.yaml .lefthook.toml .vscode/tasks.json .devcontainer/devcontainer.json
+.\uff47ithub/workflows/ci.yml .env deploy/.ENV.production certs/server.pem .venv/bin/python
+sub/.VENV/pyvenv.cfg venv/x.py sub/venv/bin/pip env/bin/python3.11 tools/pyvenv.cfg .tox/py311/x
+.nox/tests/x web/node_modules/.bin/eslint .direnv/python/x __pypackages__/3.11/lib/x.py
+.vscode/settings.json sub/.vscode/extensions.json .idea/runConfigurations/x.xml shop.code-workspace
+.exrc .nvim.lua .dir-locals.el sub/.Dir-Locals.el .vim/plugin/x.vim .claude/settings.json
+.cursor/mcp.json .mcp.json .aider.conf.yml .continue/config.yaml AGENTS.md sub/CLAUDE.md
+.github/copilot-instructions.md .yarnrc.yml .yarn/releases/yarn.cjs .pnpmfile.cjs
+.mvn/extensions.xml gradle/wrapper/gradle-wrapper.properties sub/gradle/wrapper/gradle-wrapper.jar
+gradlew mvnw.cmd .gitpod.yml .hg/hgrc .svn/wc.db .jj/repo/config.toml fixtures/bare/HEAD
+.cargo/config crates/x/.cargo/config.toml .envrc .mise.toml .tool-versions .pdbrc
+.\uff56scode/tasks.json .\u017fvn/wc.db
+"""
+
+
+@pytest.mark.parametrize("path", GUARDED.split())
 def test_protected_paths_need_leave(path: str) -> None:
     assert isinstance(check_path(path), RefusedPath)
     assert isinstance(check_path(path, allow=("other.py", "*/other/*")), RefusedPath)
@@ -392,62 +332,21 @@ def test_protected_patterns_are_written_as_they_are_compared() -> None:
     assert len(every) == len(set(every))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "src/hatch/venv/core.py",
-        "Lib/venv/__init__.py",
-        "src/virtualenv/run.py",
-        "env/settings.py",
-        "src/env.py",
-        "tests/node_modules.py",
-        "src/vscode/tasks.json",
-        "src/hooks/pre-render.ts",
-        "hooks/post_gen_project.py",
-        "bin/pythonize",
-        "bin/deploy",
-        "src/head.py",
-        "lib/HEAD.md",
-        "gradle/build.gradle",
-        "build.gradle.kts",
-        "settings.gradle",
-        "pom.xml",
-        "Cargo.toml",
-        "cargo/config.toml",
-        "src/cargo/config.rs",
-        "config",
-        "config.toml",
-        "mise/src/main.rs",
-        "pyproject.toml",
-        "package.json",
-        ".eslintrc.json",
-        ".prettierrc",
-        ".editorconfig",
-        ".python-version",
-        ".dockerignore",
-        "Dockerfile",
-        "docker-compose.yml",
-        "setup.cfg",
-        ".flake8",
-        ".coveragerc",
-        "src/agents.py",
-        "agents/__init__.py",
-        "docs/agents/index.md",
-        "src/cursor.py",
-        "claude/client.py",
-        "continue.py",
-        "src/settings/base.py",
-        "svn/reader.c",
-        "hg/commands.py",
-        ".bumpversion.cfg",
-        ".github/ISSUE_TEMPLATE/bug.md",
-        ".github/CODEOWNERS",
-        ".storybook/main.js",
-        "src/activate.py",
-        "templates/.circleci/config.yml",
-        "{{cookiecutter.name}}/src/a.py",
-    ],
-)
+ORDINARY = """
+src/hatch/venv/core.py Lib/venv/__init__.py src/virtualenv/run.py env/settings.py src/env.py
+tests/node_modules.py src/vscode/tasks.json src/hooks/pre-render.ts hooks/post_gen_project.py
+bin/pythonize bin/deploy src/head.py lib/HEAD.md gradle/build.gradle build.gradle.kts
+settings.gradle pom.xml Cargo.toml cargo/config.toml src/cargo/config.rs config config.toml
+mise/src/main.rs pyproject.toml package.json .eslintrc.json .prettierrc .editorconfig
+.python-version .dockerignore Dockerfile docker-compose.yml setup.cfg .flake8 .coveragerc
+src/agents.py agents/__init__.py docs/agents/index.md src/cursor.py claude/client.py continue.py
+src/settings/base.py svn/reader.c hg/commands.py .bumpversion.cfg .github/ISSUE_TEMPLATE/bug.md
+.github/CODEOWNERS .storybook/main.js src/activate.py templates/.circleci/config.yml
+{{cookiecutter.name}}/src/a.py
+"""
+
+
+@pytest.mark.parametrize("path", ORDINARY.split())
 def test_normal_sources_are_never_refused(path: str) -> None:
     assert check_path(path) == path
 
