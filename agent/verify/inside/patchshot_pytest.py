@@ -37,7 +37,7 @@ class PytestRecorder:
     """A pytest plugin that writes what happens to the tests."""
 
     def __init__(self, path: str, key: bytes, junit: str) -> None:
-        self._lines = patchshot_watch.Recorder(path, key)
+        self._lines = patchshot_watch.OutcomeRecorder(path, key)
         self._junit = junit
         self._session: Any = None
         self._lines.watch(__name__)

@@ -39,7 +39,7 @@ HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
 FAILED_IMPORT = "unittest.loader._FailedTest."
 
 
-class UnittestRecorder(patchshot_watch.Recorder):  # type: ignore[misc]
+class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
     """Writes the outcomes that reach unittest's own result class."""
 
     @classmethod

@@ -95,7 +95,7 @@ class LineWriter:
         return data + b"\t" + self._last + b"\n"
 
 
-class Recorder(LineWriter):
+class OutcomeRecorder(LineWriter):
     """Writes the lines of a run, and what its tests execute if that is ordered."""
 
     def watch(self, own: str) -> None:
