@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from agent import __version__
+
 __all__ = ["app"]
 
 _EVALUATIONS = {
@@ -100,14 +102,6 @@ evaluations = LazyGroup(
 )
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from agent import __version__
-
-        click.echo(__version__)
-        ctx.exit()
-
-
 app = LazyGroup(
     "agent",
     table=_COMMANDS,
@@ -116,14 +110,5 @@ app = LazyGroup(
     "`agent doctor` shows what works here.",
     no_args_is_help=True,
     context_settings=_HELP,
-    params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_version,
-            help="Print the version.",
-        )
-    ],
 )
+click.version_option(__version__, message="%(version)s", help="Print the version.")(app)
