@@ -52,7 +52,7 @@ FLAT = LanguageProject(
     ),
     reproduction_path="test/prototype.js",
     related_tests=("test/test.js",),
-    packages=("mocha@9.2.2", "is-buffer@2.0.5"),
+    packages=("mocha@6.2.3", "is-buffer@2.0.5"),
     added={".gitignore": "node_modules\n"},
 )
 

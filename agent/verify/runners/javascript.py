@@ -274,17 +274,27 @@ def _texts(test: Mapping[str, object], name: str) -> Iterator[str]:
 
 
 def _read_mocha(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    """Read the JSON file (mocha 9.2 and later)."""
+    """Read the JSON file. Before mocha 9.2 the report is on standard output instead."""
     parsed = ParsedOutput()
-    report = json_object(_report(result)) or {}
+    report = json_object(_report(result)) or json_object(result.stdout) or {}
     parsed.begun = parsed.complete = isinstance(report.get("tests"), list)
+    only = _only_file(suite, command)
     for kind in ("passes", "pending", "failures") if parsed.begun else ():
         for test in entries(report.get(kind)):
             error = test.get("err")
             text = text_of(error.get("stack")) if isinstance(error, dict) else ""
-            path = _path(suite, command, text_of(test.get("file")))
-            parsed.add(f"{path}::{text_of(test.get('fullTitle'))}", _OUTCOMES[kind], text)
+            path = _path(suite, command, text_of(test.get("file"))) or only
+            title = text_of(test.get("fullTitle"))
+            parsed.add(f"{path}::{title}" if path else title, _OUTCOMES[kind], text)
     return make_tool_run(command, result, parsed)
+
+
+def _only_file(suite: Suite, command: Command) -> str:
+    """Return the file that mocha was given, "" for several: old reports name none."""
+    words = iter(command.argv)
+    is_output = (w.startswith("output=") and w.endswith(f"/{_REPORT}") for w in words)
+    files = [word for matches in is_output if matches for word in words]
+    return joined(suite.cwd, files[0]) if len(files) == 1 else ""
 
 
 def _read_node(suite: Suite, command: Command, result: RunResult) -> TestRun:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agent.types import Outcome
 from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
+from sandbox import Ended, RunResult
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, detected, read, require_program
 
@@ -180,7 +181,7 @@ def test_a_clean_exit_that_hides_a_failure_or_has_no_report_is_told() -> None:
     assert read(JEST, report=broken, exit_code=1).ended == "incomplete"
 
 
-def test_mocha_is_read_from_its_file() -> None:
+def test_mocha_is_read_from_its_file_or_before_it_could_write_one_from_its_output() -> None:
     test = {"file": "/w/test/a.js", "err": {}}
     failed = {**test, "fullTitle": "sum breaks", "err": {"stack": "AssertionError: 1 == 2"}}
     passed, pending = {**test, "fullTitle": "sum adds"}, {**test, "fullTitle": "sum off"}
@@ -195,9 +196,19 @@ def test_mocha_is_read_from_its_file() -> None:
         "test/a.js::sum breaks": Outcome.FAILED,
         "test/a.js::sum off": Outcome.SKIPPED,
     }
-    run = read(Suite("mocha", ""), exit_code=1, report=collected(report))
-    assert (run.ended, run.outcomes) == ("exited", expected)
-    assert "1 == 2" in run.failures["test/a.js::sum breaks"]
+    for channel in ({"report": collected(report)}, {"stdout": json.dumps(report).encode()}):
+        run = read(Suite("mocha", ""), exit_code=1, **channel)
+        assert (run.ended, run.outcomes) == ("exited", expected)
+        assert "1 == 2" in run.failures["test/a.js::sum breaks"]
+
+
+def test_old_mocha_names_no_file_so_the_only_one_that_it_was_given_is_taken() -> None:
+    report = json.dumps({"tests": [{}], "passes": [{"fullTitle": "adds"}]}).encode()
+    suite = Suite("mocha", "", cwd="web")
+    for files, expected in ((["test/a.js"], "web/test/a.js::adds"), (["a.js", "b.js"], "adds")):
+        result = RunResult(Ended.EXITED, 0, report, b"", 1.0)
+        run = registry.runner_of(suite).read(suite, command_of(suite, *files), result)
+        assert list(run.outcomes) == [expected]
 
 
 def test_targets_are_files_of_the_package_in_order_once_each() -> None:
