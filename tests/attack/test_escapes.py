@@ -184,7 +184,6 @@ def test_only_a_few_modules_write_to_the_streams() -> None:
         "agent/shared/terminal.py",  # say
         "agent/cli/__init__.py",  # its own words, when the streams may be closed
         "agent/cli/commands/common.py",  # bytes to stdout
-        "agent/cli/application.py",  # the version
         "agent/cli/options.py",  # help
         "agent/retrieval/index/index.py",  # frames to the process that started it
     }
