@@ -75,7 +75,7 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
         assert all("no such text" in prompt for prompt in again)  # those that were under way
         assert cluster.head.jobs() == 0
     log = (bench.folder / "tmp/run/instances/owner__shop-1/log.txt").read_text()
-    assert log.startswith("attempt 1")
+    assert log.startswith("attempt ")  # the log of a lost attempt is lost
     assert "127.0.0.3" in bench.stderr
 
 
