@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
-import random
 import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -85,16 +84,6 @@ def always(fault: Fault) -> Plan:
 def once(fault: Fault, *, at: int = 0, times: int = 1) -> Plan:
     """A burst that begins at one call."""
     return lambda number: fault if at <= number < at + times else Fault.NONE
-
-
-def at_random(rate: float, seed: int, faults: Sequence[Fault] = PASSING) -> Plan:
-    """Each call meets a fault with this probability."""
-
-    def plan(number: int) -> Fault:
-        chance = random.Random(f"{seed}:{number}")
-        return chance.choice(faults) if chance.random() < rate else Fault.NONE
-
-    return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,4 +343,5 @@ def in_words(record: RunRecord, *, has_patch: bool) -> str:
         rest = "; the diff applies, but nothing shows that it is right"
     first, *others = record.message.strip().split("\n") or [""]
     summary = f"{first} {others[0]}" if first.endswith(":") and others else first.removesuffix(".")
-    return f"agent: {record.status.value}: {summary}{rest}{total}"
+    status = record.status.value
+    return f"agent: {status if summary == status else f'{status}: {summary}'}{rest}{total}"

@@ -22,3 +22,7 @@ def test_a_sentence_is_not_ended_twice() -> None:
     line = last_line(Status.UNVERIFIED, "Only the syntax was checked.\nmore")
     assert "Only the syntax was checked; the diff applies" in line
     assert "more" not in line
+
+
+def test_a_status_is_said_once() -> None:
+    assert last_line(Status.INTERRUPTED, "interrupted").startswith("agent: interrupted; the diff")
