@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from agent.repository import is_test_path
@@ -360,7 +361,7 @@ def _runner_words(argv: Sequence[str]) -> Sequence[str]:
 
 def _finding_options(words: Sequence[str]) -> tuple[str, ...]:
     options: list[str] = []
-    for word, value in zip(words, (*words[1:], None), strict=True):
+    for word, value in zip_longest(words, words[1:]):
         if word in _FINDING_WITH_VALUE:
             options += [word, value] if value is not None else []
         elif _FINDING.fullmatch(word):

@@ -258,6 +258,7 @@ def test_any_tox_configuration_can_be_read(text: str) -> None:
         ("python -W error -m coverage run -m py.test -c x", "pytest", "-c x"),
         ("env A=1 python3.11 -m unittest discover -v", "unittest", ""),
         ("xvfb-run -a trial pkg", "pytest", ""),
+        ("pytest", "pytest", ""),
         ("ruff check .", "pytest", ""),
         ("pip install -e unittest", "pytest", ""),
     ],
