@@ -196,9 +196,9 @@ async def exchange(
     """One request and its whole reply within `seconds`; no retries.
 
     POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it; the
-    time then counts from the last piece.
-    `headers` carry the key as the protocol demands. Errors name `endpoint` but not its key. Every
-    expected failure is a Failure; cancellation passes through at once.
+    time then counts from the last piece. `headers` carry the key as the protocol demands. Errors
+    name `endpoint` but not its key. Every expected failure is a Failure; cancellation passes
+    through at once.
     """
     try:
         async with asyncio.timeout(seconds) as limit:

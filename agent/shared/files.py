@@ -39,8 +39,9 @@ def is_report(path: Path) -> bool:
     """Whether a file is a report of `agent report`."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with suppress(OSError), path.open("rb") as file:
         return file.read(len(REPORT_MARK)) == REPORT_MARK
+    return False
 
 
 def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
