@@ -114,14 +114,6 @@ class TreeSitterChunker:
 
     def _outline(self, text: str, language: str, grammar: Grammar) -> list[Definition] | None:
         """Return the definitions of a file; None without a parser, or if it would take too long."""
-        if language == "python":
-            from agent.retrieval.index.python_outline import (
-                python_outline,  # compiles patterns on import
-            )
-
-            definitions = python_outline(text)
-            if definitions is not None:
-                return definitions
         data = text.encode("utf-8", "replace")
         parser = self._parser(language, grammar)
         tree = None if parser is None else _parsed(parser, data)
