@@ -1,8 +1,5 @@
-"""Applies a patch with `git apply`, on copies of the files that it names.
-
-The copies lie in a private directory, which is no repository, so no setting, hook or attribute of
-one is in force. Either the whole patch applies or nothing does. A patch whose last line has no
-newline is accepted, because tools strip it.
+"""Applies a patch with `git apply`, all or nothing, on copies of the files that it names, in a
+private directory, so no setting, hook or attribute of a repository is in force.
 """
 
 from __future__ import annotations
@@ -87,7 +84,6 @@ def apply_patch(data: bytes, tree: PatchTree) -> Patched:
 
 
 def _copy(tree: PatchTree, names: Collection[str], work: Path) -> Mapping[str, TreeFile]:
-    """Write the files of these names, and what is in the way of their folders. Return the files."""
     files = {}
     for path in sorted({*names, *(parent for name in names for parent in _parents(name))}):
         if (file := tree.get(path)) is not None:
@@ -160,9 +156,8 @@ class CommitTree:
         self._read: dict[str, TreeFile] = {}
 
     def get(self, path: str) -> TreeFile | None:
-        """Return the file, None if there is none.
-
-        Raises PatchError for a link, a submodule, a path beyond a link, or a missing object.
+        """Return the file, None if there is none. Raises PatchError for a link, a submodule, a path
+        beyond a link, or a missing object.
         """
         for parent in _parents(path):
             if self._is_link(parent):

@@ -1,8 +1,5 @@
-"""Compares a work tree with a commit by content, without git's filters and stat caches.
-
-The git id of the bytes decides whether a file changed. The time stamps of the index are not
-trusted: a file rewritten within their resolution would look unchanged (git's "racy" problem).
-Reading 3,000 files takes a tenth of a second.
+"""Compares a work tree with a commit by content, without git's filters and stat caches: a file that
+was rewritten within the resolution of the index's time stamps would look unchanged.
 """
 
 from __future__ import annotations
@@ -51,10 +48,8 @@ CLEAN = frozenset({State.SAME, State.CONVERTED, State.LFS, State.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class CandidatePath:
-    """A path to compare. `head` is its entry in the commit, None for a new path.
-
-    `mode` comes from the index, else from the commit; "" for an untracked path. `sparse`: a sparse
-    checkout leaves it out of the work tree. `nested`: the folder of another repository.
+    """A path to compare. `head`: its entry in the commit. `mode`: of the index, else of the commit,
+    "" if untracked. `sparse`: a sparse checkout leaves it out. `nested`: another repository.
     """
 
     path: bytes
@@ -81,9 +76,8 @@ class Finding:
 def candidates(
     git: GitRepository, head: Iterable[TreeEntry], *, exclude: frozenset[bytes]
 ) -> tuple[CandidatePath, ...]:
-    """Return the paths of the commit, of the index, and untracked ones, in byte order.
-
-    Ignored paths and those in `exclude` are left out.
+    """Return the paths of the commit, of the index, and untracked ones, in byte order. Ignored
+    paths and those in `exclude` are left out.
     """
     paths = {
         entry.path: CandidatePath(
@@ -110,9 +104,8 @@ def candidates(
 def survey(
     git: GitRepository, paths: Sequence[CandidatePath], *, limit: int
 ) -> tuple[Finding, ...]:
-    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept.
-
-    Of files that are as in the commit, only the start is kept.
+    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept. Of files
+    that are as in the commit, only the start is kept.
     """
     readable = [candidate.path for candidate in paths if candidate.readable]
     heads = {one.path: one.head.oid for one in paths if one.head is not None}
@@ -187,11 +180,9 @@ def build_overlay(
     file_limit: int = MAX_OVERLAY_FILE_BYTES,
     total_limit: int = MAX_OVERLAY_BYTES,
 ) -> tuple[Mapping[str, bytes | None], tuple[str, ...]]:
-    """Return what turns a checkout of the commit into the work tree, and notes for the user.
-
-    The overlay maps paths to bytes, None for a deleted file. Links, names that are not UTF-8 and
-    files above `file_limit` bytes are left out and named in the notes. Raises RepositoryError if
-    the overlay would have more than `total_limit` bytes.
+    """Return what turns a checkout of the commit into the work tree (path to bytes, None for a
+    deleted file), and notes that name what is left out. Raises RepositoryError above `total_limit`
+    bytes.
     """
     changed = [finding for finding in findings if finding.state not in _NOT_CARRIED]
     left_out = [finding for finding in changed if not _is_carried(finding, file_limit)]

@@ -1,8 +1,7 @@
 """Commits a patch on a new branch. The work tree, the user's index and HEAD stay as they are.
 
-Git runs with a private index, so no hook, filter or setting of the repository is in force. What
-says who commits and how commits are signed is the user's own configuration; of the repository's,
-only a name, an address and the wish for a signature count.
+Git runs with a private index, so no hook, filter or setting of the repository is in force, except a
+name, an address and the wish for a signature.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ class _Author:
 
 
 def check_branch(git: GitRepository, branch: str, base: str) -> None:
-    """Check that a commit on top of `base` can be made on the new branch.
-
-    A signature is tried on a commit that is thrown away. Raises ConfigurationError.
+    """Check that a commit on top of `base` can be made on the new branch. A signature is tried on a
+    commit that is thrown away. Raises ConfigurationError.
     """
     reference = check_branch_name(git, branch)
     if _tip(git, reference) is not None:
@@ -104,10 +102,8 @@ def check_branch_name(git: GitRepository, branch: str) -> str:
 def commit_changes(
     git: GitRepository, changes: Sequence[FileChange], base: str, branch: str, message: str
 ) -> str | CommitRefused:
-    """Commit the changes on top of `base` as the new branch, and return the commit's id.
-
-    Where a file of `base` is not what a change was made for, the two are merged. A branch that
-    holds this very commit already is kept. Raises ConfigurationError and RepositoryError.
+    """Commit the changes on top of `base` as the new branch, and return the commit's id. Changes to
+    another state of a file are merged. Raises ConfigurationError and RepositoryError.
     """
     reference = check_branch_name(git, branch)
     author = _author(git)
@@ -134,10 +130,8 @@ def commit_changes(
 
 
 def user_settings(git: GitRepository) -> Mapping[str, str]:
-    """Return the settings of the user's own git configuration, with the files it includes.
-
-    Its conditions on the place of the repository (`includeIf "gitdir:..."`) hold. The section and
-    the last part of a name are in lower case.
+    """Return the settings of the user's own git configuration, with the files it includes. The
+    section and the last part of a name are in lower case.
     """
     read_control_file(git.directory.own / "config.worktree")  # git opens it too: no FIFO, no device
     place = {"GIT_DIR": str(git.directory.own.absolute())}
@@ -205,7 +199,6 @@ def _output(
 
 
 def _tree(git: GitRepository, changes: Sequence[FileChange], base: str) -> str | CommitRefused:
-    """Write the tree of `base` with the changes, and return its id."""
     entries = {os.fsdecode(entry.path): entry for entry in git.tree(base, sizes=False)}
     touched = [entries[change.path].oid for change in changes if change.path in entries]
     contents = git.blobs(sorted({*touched}))
@@ -245,7 +238,6 @@ def _index_line(
 
 
 def _content(change: FileChange, now: bytes | None) -> bytes | CommitRefused | None:
-    """Return what the commit gets of a change, where the file in the commit is `now`."""
     before, after = change.before, change.after
     if now == before:
         return after

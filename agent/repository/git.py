@@ -1,13 +1,8 @@
 """Reads an untrusted git repository.
 
-Git runs in a private directory, which borrows the user's objects, references and reflogs, and has
-copies of HEAD, the packed references, the index and `info/exclude`. So the configuration of the
-target is not in force, a missing object of a partial clone is not fetched, and nothing in the
-user's repository is written, not even the time stamp of a shared index, which git sets whenever it
-reads a split index. What is borrowed is checked first: git would wait for ever on a FIFO.
-
-Every command has limits of time, memory and output, and its process group dies with it. What writes
-(`committing`) adds objects and one reference, where the user asks for a branch.
+Git runs in a private directory that borrows the user's objects and references, which are checked
+first, and has copies of HEAD, packed references, index and `info/exclude`. So the target's
+configuration is not in force, and nothing in its repository is written.
 """
 
 from __future__ import annotations
@@ -68,9 +63,7 @@ _PLAIN_WALK = ("core.commitGraph=false",)
 @contextlib.contextmanager
 def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[GitRepository]:
     """Open the repository that contains `path`, for reading. `seconds` limits each call of git.
-
-    The private directory is removed even if this process is killed. Raises RepositoryError if git
-    is missing, or the repository is missing, broken, or has SHA-256 object names.
+    Raises RepositoryError if git or the repository is missing or broken.
     """
     runner = GitRunner(_program("git"), _program("env"), seconds)
     location = locate(path)
@@ -91,9 +84,8 @@ PrivateCall = Callable[..., GitOutput]
 
 @contextlib.contextmanager
 def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, PrivateCall]]:
-    """Yield a private directory that is no repository, and a function that runs git in it.
-
-    Raises RepositoryError if git is missing.
+    """Yield a private directory that is no repository, and a function that runs git in it. Raises
+    RepositoryError if git is missing.
     """
     runner = GitRunner(_program("git"), _program("env"), seconds)
     held = make_private()
@@ -114,9 +106,8 @@ def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, Private
 def merge_texts(
     ours: bytes, base: bytes, theirs: bytes, *, seconds: float = GIT_SECONDS
 ) -> bytes | None:
-    """Return the three-way merge of texts; None if changes overlap or a text is binary.
-
-    Raises RepositoryError if git is missing.
+    """Return the three-way merge of texts; None if changes overlap or a text is binary. Raises
+    RepositoryError if git is missing.
     """
     with private_git(seconds=seconds) as (root, call):
         names = ("ours", "base", "theirs")
@@ -167,9 +158,8 @@ class GitRepository:
         return data
 
     def _read_settings(self) -> Mapping[str, str | None]:
-        """Return the repository's own settings, without the files that they include.
-
-        A name without a value is None. Raises RepositoryError for what cannot be read here.
+        """Return the repository's own settings, without the files that they include. A name without
+        a value is None. Raises RepositoryError for what cannot be read here.
         """
         data = read_control_file(self._directory.common / "config", _CONFIG_BYTES) or b""
         output = self.call("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
@@ -222,7 +212,6 @@ class GitRepository:
         return tuple(replace(entry, size=sizes_of.get(entry.oid)) for entry in entries)
 
     def _sizes(self, oids: Iterable[str]) -> Mapping[str, int]:
-        """Return the sizes of objects in bytes, without missing ones."""
         stdin = "".join(f"{oid}\n" for oid in sorted(oids)).encode("ascii")
         return sizes_by_id(self._read("cat-file", "--batch-check", "--buffer", stdin=stdin))
 
@@ -251,10 +240,8 @@ class GitRepository:
         return dict(batch_contents(self._read("cat-file", "--batch", "--buffer", stdin=stdin)))
 
     def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
-        """Return the last `limit` commits of the history of a commit, newest first, no merges.
-
-        The commit itself is included. Only parents are followed, so no later commit is among them.
-        The commit at which a shallow clone ends is left out, since it seems to add every file.
+        """Return the last `limit` commits of the history of a commit with itself, newest first, no
+        merges. The end of a shallow clone is left out, since it seems to add every file.
         """
         listing = self._read(
             "rev-list", "--no-merges", f"--max-count={limit}", "--end-of-options", commit,
@@ -265,7 +252,6 @@ class GitRepository:
 
     def messages(self, commit: str, limit: int) -> bytes:
         """Return the last `limit` commits of the history of a commit with merges, newest first.
-
         Each is `<id> NUL <ids of its parents> NUL <subject> NUL <body> NUL`.
         """
         return self._read(
@@ -282,10 +268,9 @@ class GitRepository:
         attributes: str = "",
         configuration: Sequence[str] = (),
     ) -> bytes:
-        """Return the `git log` of these commits, each against its parent, in their order.
-
-        `arguments` say what to print. Only `attributes` decide how files are compared, since git
-        runs outside the work tree and without the drivers of the repository's configuration.
+        """Return the `git log` of these commits, each against its parent, in their order. Only
+        `attributes` decide how files are compared: git runs outside the work tree, without the
+        target's drivers.
         """
         if not commits:
             return b""
@@ -318,7 +303,6 @@ class GitRepository:
 
     def setting(self, name: str) -> str:
         """Return a setting of the repository's own configuration, which is not trusted, or "".
-
         `name` has its section and its last part in lower case.
         """
         return self._settings.get(name) or ""
@@ -365,10 +349,9 @@ class GitRepository:
         variables: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> GitOutput:
-        """Run git in the private directory. Callers outside of this package read nothing with it.
-
-        `variables` are added to the environment, those named in `without` are left out, and
-        `secrets` are added without being on a command line. `outside`: the work tree is empty.
+        """Run git in the private directory. `variables` are added to the environment, those in
+        `without` left out, `secrets` added without being on a command line. `outside`: the work
+        tree is empty.
         """
         work_tree = self._private if outside else self.location.root
         borrowed = {

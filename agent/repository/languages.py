@@ -113,9 +113,8 @@ _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([
 
 
 def language_of(path: str, head: bytes = b"") -> str:
-    """Return the language of a file, `"text"` if unknown.
-
-    If the name says nothing, the `#!` line in `head` (the first bytes of the file) decides.
+    """Return the language of a file, `"text"` if unknown. If the name says nothing, the `#!` line
+    in `head` (the first bytes of the file) decides.
     """
     name = path.rpartition("/")[2].lower()
     dot = name.rfind(".")
@@ -163,11 +162,8 @@ _PROJECT_LANGUAGES = frozenset({"javascript", "typescript", "tsx", "ruby"})
 
 
 def is_test_path(path: str) -> bool:
-    """Whether the file is a test or belongs to tests (fixtures, helpers, conftest).
-
-    By name (`test_x.py`, `x_test.go`, `x.spec.ts`, `XTest.java`, `conftest.py`), by a folder
-    `tests` at any depth, or by a folder `test` or `testing` at the top of the repository or below
-    `src`. A nested Python or C folder `test` is library code: `django/test/client.py` is no test.
+    """Whether the file is a test or belongs to tests: by its name, by a folder `tests`, or by a
+    folder `test` or `testing` at the top or below `src` (`django/test/client.py` is no test).
     """
     folder, _, name = path.rpartition("/")
     if _TEST_NAME.fullmatch(name.lower()) or _TEST_CLASS_FILE.fullmatch(name):
@@ -178,7 +174,6 @@ def is_test_path(path: str) -> bool:
 
 @lru_cache(maxsize=_FOLDERS_KNOWN)
 def _test_folder(folder: str) -> tuple[bool, bool]:
-    """Return whether the folder holds tests, and whether it does in languages of monorepos."""
     if not folder:
         return False, False
     folders = folder.lower().split("/")

@@ -1,13 +1,8 @@
-"""Where a repository lies, and the scope of a run: the folder that it is limited to.
+"""Where a repository lies, the scope of a run (the folder that it is limited to), and the selection
+of files that retrieval sees.
 
-A repository is found by its folders only, without git and without reading configuration: that could
-name any folder of the machine as the work tree (`core.worktree`). Here the work tree is always the
-folder that holds `.git`.
-
-Paths stay relative to the repository's root everywhere. Only the detection of test runners reads a
-folder as if it were a repository of its own (`subtree`).
-
-Selects the files of a repository that retrieval sees, and records why others are skipped.
+A repository is found by its folders only: its configuration could name any folder of the machine as
+the work tree. Paths stay relative to the repository's root.
 """
 
 from __future__ import annotations
@@ -29,11 +24,9 @@ from agent.types.protocols import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A repository on disk.
-
-    `root` is the top of the work tree, or the git directory itself when there is none (`bare`).
-    `git_dir` is the value of `--git-dir`: a directory, or a `.git` file that names one. `inside` is
-    the given path relative to `root` (POSIX), "" for `root` itself.
+    """A repository on disk. `root`: the top of the work tree, or the git directory if `bare`.
+    `git_dir` is a directory, or a `.git` file that names one. `inside`: the given path relative to
+    `root`.
     """
 
     root: Path
@@ -48,10 +41,8 @@ class Location:
 
 
 def locate(path: Path) -> Location:
-    """Return the repository that contains `path`: itself or the nearest parent with `.git`.
-
-    A bare repository counts only if `path` names it, since a project may have one among its files.
-    Raises RepositoryError.
+    """Return the repository that contains `path`: itself or the nearest parent with `.git`. A bare
+    repository counts only if `path` names it. Raises RepositoryError.
     """
     try:
         return _locate(path)
@@ -95,12 +86,8 @@ _PROJECT_FILES = frozenset(
 
 
 def find_scope(location: Location, given: Path | None, files: Collection[str]) -> str:
-    """Return the scope as a path below the root, "" for the whole repository.
-
-    `given` is relative to the root, or absolute. None means the project that the folder of
-    `location` is in. `files` are the paths of the repository's files.
-
-    Raises RepositoryError for a folder outside the repository or without files.
+    """Return the scope as a path below the root, "" for the whole repository. `given` None: the
+    project around the folder of `location`. Raises RepositoryError for a folder without `files`.
     """
     if given is None:
         return _project_around(location.inside, files)
@@ -124,7 +111,6 @@ def find_scope(location: Location, given: Path | None, files: Collection[str]) -
 
 
 def _project_around(inside: str, files: Collection[str]) -> str:
-    """Return the nearest folder at or above `inside` that has a project file, below the root."""
     folder = PurePosixPath(inside)
     while folder.name:
         if any(f"{folder}/{name}" in files for name in _PROJECT_FILES):
@@ -140,9 +126,8 @@ def is_below(scope: str, path: str) -> bool:
 
 @dataclass(frozen=True)
 class _View:
-    """A `Snapshot` that shows a part of another one.
-
-    `names` maps the paths of this view to those of the other one.
+    """A `Snapshot` that shows a part of another one. `names` maps the paths of this view to those
+    of the other one.
     """
 
     whole: Snapshot
@@ -277,9 +262,8 @@ def is_lfs_pointer(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class Selection:
-    """Collects usable files, the bytes of those that were read whole, and skipped paths.
-
-    Not thread-safe.
+    """Collects usable files, the bytes of those that were read whole, and skipped paths. Not
+    thread-safe.
     """
 
     max_file_bytes: int
@@ -294,9 +278,8 @@ class Selection:
     def add(
         self, raw: bytes, data: bytes, *, blob: str, executable: bool, size: int | None = None
     ) -> None:
-        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval.
-
-        With a `size` above that of `data`, these are only the start of the file and are not kept.
+        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval. With a
+        `size` above that of `data`, these are only the start of the file and are not kept.
         """
         size = len(data) if size is None else size
         path = checked_path(raw)

@@ -32,16 +32,9 @@ _WHOLE = Path()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RepositorySnapshot:
-    """An implementation of `agent.types.protocols.Snapshot`. Made by `take_snapshot`.
-
-    `_contents` are the bytes of the files that a commit cannot give again. The others are read from
-    disk when they are wanted, and checked against their blob id: a large repository does not fit
-    into memory, and a run reads little of it. If such a file has changed, the commit has its bytes.
-
-    The bytes of a work tree are those on disk. `dirty` ignores line ends that a checkout converts,
-    but `overlay()` has such files, since their bytes differ from the commit. The overlay has
-    regular files only: a link that became a file is there with the bytes of the file, and a file
-    that became a link counts as deleted. `notes` are sentences for the user.
+    """The `Snapshot` that `take_snapshot` makes. `_contents` are the bytes that a commit cannot
+    give again; others are read from disk when wanted and checked against their blob id. `dirty`
+    ignores converted line ends, `overlay()` has such files. `notes` are sentences for the user.
     """
 
     root: Path
@@ -56,10 +49,8 @@ class RepositorySnapshot:
     _skipped_paths: frozenset[str]
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file.
-
-        Raises KeyError for a path that is not in `files`, and RepositoryError if the file has
-        changed since and git has lost what it was.
+        """Return the bytes of a file. Raises KeyError for a path that is not in `files`, and
+        RepositoryError if the file has changed since and git has lost what it was.
         """
         data = self._contents.get(path)
         return self._read_again(self.files[path]) if data is None else data
@@ -100,16 +91,9 @@ def take_snapshot(
     exclude: Collection[Path] = (),
     scope: Path | None = _WHOLE,
 ) -> RepositorySnapshot:
-    """Read the repository that contains `repo` once, without writing to it or running its code.
-
-    With `commit` (any revision name) the files are those of that commit. A bare repository can only
-    be read in this way. Otherwise `dirty` decides: "include" takes tracked and untracked files (but
-    not ignored ones) as they are on disk, "ignore" takes HEAD, and "refuse" raises if they differ.
-    `exclude` names untracked files to leave out, such as the problem file. Files above
-    `max_file_bytes` are skipped. `scope` is the folder that a run is limited to, relative to the
-    root. None takes the project that `repo` is in, if `repo` is a folder below the root.
-
-    Raises RepositoryError, also if no usable file is left or in the scope.
+    """Read the files of `commit`, or of the work tree as `dirty` says, without writing to the
+    repository. `exclude`: untracked files to leave out. `scope`: folder that a run is limited to,
+    None for the project around `repo`. Raises RepositoryError, also if no usable file is left.
     """
     with open_repository(repo) as git:
         if git.bare and commit is None:
@@ -128,7 +112,6 @@ def take_snapshot(
 
 
 def _place(location: Location, scope: str) -> Iterator[str]:
-    """Return a note on the part of the repository that is used, if there is something to say."""
     if scope:
         yield f"scope: {scope}"
     elif location.inside:
@@ -136,9 +119,8 @@ def _place(location: Location, scope: str) -> Iterator[str]:
 
 
 def changed_paths(repo: Path) -> tuple[str, ...]:
-    """Return the tracked files whose content on disk is not that of HEAD, in order.
-
-    Raises RepositoryError.
+    """Return the tracked files whose content on disk is not that of HEAD, in order. Raises
+    RepositoryError.
     """
     with open_repository(repo) as git:
         head = git.tree(git.resolve("HEAD"), sizes=False)
@@ -226,7 +208,6 @@ def _of_work_tree(
 
 
 def _select(finding: Finding, selection: Selection) -> None:
-    """Add the file, or record why it is skipped. A file that is just absent is not recorded."""
     path, disk = finding.candidate.path, finding.disk
     reason = _skip_reason(finding)
     if reason is not None:
@@ -300,7 +281,6 @@ def _build(
 
 
 def _skip_notes(skipped: Iterable[SkippedFile]) -> Iterator[str]:
-    """Return notes on skipped files that the user can do something about."""
     names = defaultdict[SkipReason, list[str]](list)
     for file in skipped:
         names[file.reason].append(file.path)

@@ -1,9 +1,5 @@
-"""Decodes bytes of sources and problem files.
-
-Decoding never fails. Bytes that fit no encoding are replaced, and the result says so.
-
-Lines are those of `text.split("\\n")`. `str.splitlines` also splits at form feeds and U+2028, so
-its line numbers would differ from those of git and editors.
+"""Decodes bytes of sources and problem files. Decoding never fails: bytes that fit no encoding are
+replaced. Lines are those of `text.split("\\n")`, as in git and editors.
 """
 
 from __future__ import annotations
@@ -42,11 +38,8 @@ _COOKIE_SEARCH_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """Text with `\\n` line ends, and how it was encoded.
-
-    `encoding` is the name of a Python codec. `bom`: the bytes began with a byte-order mark, which
-    `text` lacks. `newline` is the style of the bytes. `replaced`: some bytes fit no encoding and
-    became U+FFFD.
+    """Text with `\\n` line ends and without byte-order mark (`bom`). `encoding` is a Python codec,
+    `newline` the style of the bytes. `replaced`: some bytes fit no encoding.
     """
 
     text: str
@@ -66,9 +59,7 @@ def is_binary(data: bytes) -> bool:
 
 def decode(data: bytes, *, cookie: bool = False) -> DecodedText:
     """Decode by the first that fits: byte-order mark, coding cookie, UTF-8, cp1252, latin-1.
-
-    `cookie`: whether a coding cookie counts. Use it for Python sources only, since elsewhere a
-    heading like "# Wrong encoding: cp1252" would count as one.
+    `cookie`: whether a coding cookie counts, for Python sources only.
     """
     mark = _byte_order_mark(data)
     if mark is not None:
@@ -99,7 +90,6 @@ def _decode_unmarked(data: bytes, cookie: bool) -> tuple[str, str, bool]:
 
 
 def _decode_damaged(data: bytes) -> tuple[str, str, bool]:
-    """Decode UTF-8 with a few bad bytes, or a single-byte encoding."""
     lenient = data.decode("utf-8", errors="replace")
     bad = lenient.count("\ufffd")
     good = sum(1 for character in lenient if character > "\x7f") - bad
@@ -132,10 +122,8 @@ def _character_encoding(name: str) -> str | None:
 
 
 def _normalise_newlines(text: str) -> tuple[str, NewlineStyle]:
-    """Return the text with `\\n` ends, and its style.
-
-    A lone carriage return ends a line only in a file without line feeds (old Macintosh files).
-    Elsewhere git and editors count it as a character of its line.
+    """Return the text with `\\n` ends, and its style. A lone carriage return ends a line only in a
+    file without line feeds; elsewhere git and editors count it as a character.
     """
     if "\r" not in text:
         return text, "lf" if "\n" in text else "none"

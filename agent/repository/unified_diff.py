@@ -1,12 +1,7 @@
 """Reader for unified diffs, as git and `diff -u` print them and as data sets publish them.
 
-It works on bytes, since a diff may hold any encoding, and gives the files with their numbered
-lines. It accepts whatever it can place; `git apply` decides what really applies. Replies of models
-are read by `agent.patching.readers`, which forgive more.
-
-Formats: git's `diff-format` documentation ("Generating patch text with -p") and POSIX `diff -u`.
-`unidiff` and `whatthepatch` work on decoded text, split lines at form feeds and U+2028 too, and do
-not decode quoted names, modes and binary patches.
+It works on bytes and accepts whatever it can place; `git apply` decides what really applies.
+`unidiff` and `whatthepatch` decode first, and do not know quoted names, modes and binary patches.
 """
 
 from __future__ import annotations
@@ -34,10 +29,8 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a hunk.
-
-    `text` ends with a line feed unless the diff says that its file ends without one. `old` and
-    `new` are its 1-based numbers on either side, None where that side lacks the line.
+    """One line of a hunk; `text` ends with a line feed unless its file ends without one. `old` and
+    `new` are its 1-based numbers, None where that side lacks it.
     """
 
     mark: Literal[" ", "-", "+"]
@@ -48,10 +41,8 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffHunk:
-    """One hunk. `old` and `new` are the first lines that its header names, 1-based.
-
-    A side without lines is named by the line before it (0 at the top of a file). `place` is the
-    text after the ranges: the line that git names the hunk by.
+    """One hunk. `old` and `new`: first lines as in its header; a side without lines is named by the
+    line before it. `place` is the text after the ranges.
     """
 
     old: int
@@ -63,7 +54,6 @@ class DiffHunk:
 @dataclass(slots=True)
 class FileDiff:
     """The changes of one file. `old` and `new` are paths, None where that side does not exist.
-
     Modes are octal as git writes them, None where the diff does not give them.
     """
 
@@ -76,10 +66,8 @@ class FileDiff:
 
 def read_diff(data: bytes, *, any_folder: bool = False) -> tuple[FileDiff, ...]:
     """Return the files of a diff in its order; () for a text without a diff. Raises DiffError.
-
-    Names lose `a/` and `b/`; with `any_folder` their first folder, as with `patch -p1`. Text
-    around files and hunks is skipped. Blank lines of context may lack their mark, or be missing at
-    the end of the text.
+    Names lose `a/` and `b/`; with `any_folder` their first folder. Text around files and hunks is
+    skipped.
     """
     reader = _Reader(data, any_folder=any_folder)
     reader.read()
@@ -128,7 +116,6 @@ class _Reader:
         return self._lines[self._at + 1] if self._at + 1 < len(self._lines) else b""
 
     def _names(self, old: bytes, new: bytes) -> None:
-        """Take the `---` and `+++` lines: of the open file, or of one that begins with them."""
         before, after = self._stripped(_name(old)), self._stripped(_name(new))
         file = self._open
         if file is None or (self._renames and before != file.old):
@@ -146,7 +133,6 @@ class _Reader:
         return name[2:] if name.startswith(("a/", "b/")) else name
 
     def _skip_binary(self) -> None:
-        """Go to the last line before the next file. Base85 has no space, so no line begins one."""
         while self._at < len(self._lines) and not self._next().startswith(b"diff --git "):
             self._at += 1
 
@@ -206,7 +192,6 @@ class _Reader:
 
 
 def _end_without_newline(lines: list[DiffLine]) -> None:
-    """Take the line feed off the last line: its file ends without one."""
     if lines:
         last = lines[-1]
         lines[-1] = DiffLine(last.mark, last.text.removesuffix(b"\n"), last.old, last.new)
@@ -245,7 +230,6 @@ def _without_folder(name: str) -> str:
 
 
 def _unquoted(text: bytes) -> tuple[bytes, bytes]:
-    """A name in C-style quotes, and what follows it."""
     end = 1
     while end < len(text) and text[end : end + 1] != b'"':
         end += 2 if text[end : end + 1] == b"\\" else 1

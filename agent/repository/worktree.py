@@ -1,7 +1,5 @@
-"""Reads files from disk without following symbolic links.
-
-Each folder is opened component by component from the root with O_NOFOLLOW, and each file relative
-to the descriptor of its folder. So nothing outside the root is read, even if paths are swapped
+"""Reads files from disk without following symbolic links: each folder is opened component by
+component from the root with O_NOFOLLOW, so nothing outside is read even if paths are swapped
 meanwhile.
 """
 
@@ -48,11 +46,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A path on disk. A file has `data` (None if above the limit), `size` in bytes, and git ids.
-
-    `data` is only the start of a known file (see `read_files`). `blob` is the git blob id (SHA-1)
-    of the bytes, or of the target of a link. `blob_lf` is the id after replacing CRLF by LF, as git
-    would on the way in; equal to `blob` without a CRLF. Without `data` the ids may be "".
+    """A path on disk. `data` is None above the limit, and only the start of a known file. `blob` is
+    the git blob id of the bytes or the link's target, `blob_lf` the id after replacing CRLF by LF.
     """
 
     kind: Kind
@@ -83,11 +78,8 @@ def read_files(
     hashed: Container[bytes] = (),
     known: Mapping[bytes, str] | None = None,
 ) -> Mapping[bytes, DiskFile]:
-    """Return what is at each path below `root`.
-
-    Files above `limit` bytes are not kept, but those in `hashed` are hashed. Of a file with the
-    blob id that `known` gives for its path, only the start is kept: PROBE_BYTES of a text, and
-    BINARY_PROBE_BYTES of a binary file. It tells the kind of file as the whole does.
+    """Return what is at each path. Files above `limit` bytes are not kept, but those in `hashed`
+    are hashed. Of a file with the blob id in `known`, only the start is kept, which tells its kind.
     """
     known = known or {}
     files: dict[bytes, DiskFile] = {}
@@ -211,7 +203,6 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _hashed(descriptor: int, size: int, executable: bool) -> DiskFile:
-    """Return the id of a file that is too large to keep, as both `blob` and `blob_lf`."""
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     while part := os.read(descriptor, _READ_BYTES):
         digest.update(part)

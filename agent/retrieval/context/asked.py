@@ -1,8 +1,7 @@
 """Code that a model names: the code that a reply asks for, and places for a ranking's head.
 
-A reply names code as `path`, `path:120-200`, `path:Class.method`, or by a bare symbol. Functions,
-methods and classes are the chunks of a file. Other names (constants, tables, class attributes) are
-located where they are assigned.
+A reply names `path`, `path:120-200`, `path:Class.method`, or a bare symbol. Names that are no chunk
+(constants, class attributes) are located where they are assigned.
 """
 
 from __future__ import annotations
@@ -76,9 +75,8 @@ class NamedCode:
 
 @dataclass(frozen=True, slots=True)
 class NameAnswer:
-    """What a name means, in order of the ranking, and a note for the model.
-
-    `likely`: the best parts of a file that is too long to be shown as a whole.
+    """What a name means, in order of the ranking, and a note for the model. `likely`: the best
+    parts of a file that is too long to be shown as a whole.
     """
 
     code: tuple[NamedCode, ...] = ()
@@ -140,7 +138,6 @@ class NameFinder:
     # --- files and lines
 
     def _file(self, name: str) -> str | None:
-        """Return the file with this path, or the only one that ends with it."""
         path = name.strip().removeprefix("./")
         if path in self._snapshot.files:
             return path
@@ -199,7 +196,6 @@ class NameFinder:
         return NameAnswer(note=_not_found(symbol, symbol, self._symbols))
 
     def _by_module(self, symbol: str) -> list[NamedCode]:
-        """Look up `package.module.name` and `module.name`, the longest module first."""
         parts = symbol.split(".")
         for cut in range(len(parts) - 1, 0, -1):
             stem = "/".join(parts[:cut])
@@ -209,7 +205,6 @@ class NameFinder:
         return []
 
     def _with(self, symbol: str) -> list[str]:
-        """Return the first files that may define the symbol."""
         name = symbol.rpartition(".")[2]
         paths: list[str] = []
         if not name:
@@ -241,7 +236,6 @@ class NameFinder:
         yield from (self._code(chunk, chunks) for chunk in same)
 
     def _inside(self, path: str, owner: str, name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
-        """Return the first function with an inner definition, or attribute, of this name."""
         view = self._views[path]
         attribute = rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)"
         inner = rf"\b(?:def|class|function)\s+{re.escape(name)}\b"
@@ -301,7 +295,6 @@ def _class_at(chunks: Sequence[Chunk], line: int) -> str:
 
 
 def _definition(name: str) -> re.Pattern[str]:
-    """Return a pattern that every definition of the name matches, and few other lines."""
     word = re.escape(name)
     return re.compile(
         rf"\b(?:def|class|function|func|fn|struct|interface|enum|trait|type|define)\s+"
@@ -317,9 +310,8 @@ def _definition(name: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class AskedCode:
-    """The answer to a request. `notes` name what is not in `text`, and why.
-
-    `shown` are the line ranges in `text` by path. `tokens` counts text and notes.
+    """The answer to a request. `notes` name what is not in `text`, and why. `shown` are the line
+    ranges in `text` by path. `tokens` counts text and notes.
     """
 
     text: str = ""
@@ -338,10 +330,9 @@ def asked_code(
     *,
     budget: int,
 ) -> AskedCode:
-    """Return the named code in at most `budget` tokens, without what is `shown` already.
-
-    A function that does not fit is sent without its docstring, a class without its bodies. What
-    does not fit at all is named; of the first one, the lines that fit are sent.
+    """Return the named code in at most `budget` tokens, without what is `shown` already. What does
+    not fit is sent in its shorter form, or named in a note; of the first, the lines that fit are
+    sent.
     """
     views = FileViews(snapshot)
     answer = _Answer(views, counter, budget, shown)
@@ -381,7 +372,6 @@ class _Answer:
         self._notes: list[str] = []
 
     def add_note(self, note: str) -> None:
-        """Add a note, as long as there is room for it."""
         line = "".join(c if c.isprintable() else " " for c in note)
         tokens = self._counter.count(f"{line}\n")
         if line and line not in self._notes and tokens <= self._room:
@@ -389,7 +379,6 @@ class _Answer:
             self._room -= tokens
 
     def add(self, code: NamedCode, *, cut: bool = True) -> str:
-        """Add the code in the longest form that fits, or only whole. Returns what is missing."""
         view = self._views[code.path]
         lines = {number for number in code.lines if not view.is_blank(number)}
         if not code.lines:
@@ -407,7 +396,6 @@ class _Answer:
         return f"did not fit ({tokens:,} tokens): {code}"
 
     def result(self) -> AskedCode:
-        """Return the answer."""
         text = "\n".join(self._blocks)
         if f"\n{ELISION}\n" in text:
             text = PREAMBLE + text
@@ -426,7 +414,6 @@ class _Answer:
         return True
 
     def _head(self, code: NamedCode) -> frozenset[int]:
-        """Return as many first lines as fit beside a note."""
         numbers = sorted(code.shorter or code.lines)
 
         def _tokens(length: int) -> int:
@@ -447,9 +434,8 @@ class _Answer:
 
 @dataclass(slots=True)
 class CodeRequests:
-    """What the replies of a run ask for, and the code that answers them.
-
-    `budget`: most tokens for one request.
+    """What the replies of a run ask for, and the code that answers them. `budget`: most tokens for
+    one request.
     """
 
     snapshot: Snapshot
@@ -467,7 +453,6 @@ class CodeRequests:
 
     def answers(self, ranking: Ranking, context: ContextBundle | None) -> list[AskedCode]:
         """Return the code for each request, without what the context or an earlier one has.
-
         `context` is None where nothing is known of what was shown.
         """
         answers: list[AskedCode] = []
@@ -518,9 +503,8 @@ class LocatedCode:
 def put_first(
     names: Sequence[str], ranking: Ranking, snapshot: Snapshot, chunker: Chunker
 ) -> LocatedCode:
-    """Return the ranking with what the names mean at its head, in their order.
-
-    What stands in a named class or file comes behind all that is named itself.
+    """Return the ranking with what the names mean at its head, in their order. What stands in a
+    named class or file comes behind all that is named itself.
     """
     finder = NameFinder(ranking, snapshot, FileViews(snapshot), chunker)
     first: list[Chunk] = []
@@ -544,7 +528,6 @@ def put_first(
 def _chunks_of(
     code: NamedCode, finder: NameFinder, snapshot: Snapshot
 ) -> tuple[list[Chunk], list[Chunk]]:
-    """Return the chunks that the name means itself, and the best of what stands in them."""
     chunks = finder.chunks_of(code.path)
     first, last = min(code.lines), max(code.lines)
     if not code.symbol:  # a file, or lines of it

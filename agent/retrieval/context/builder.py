@@ -1,7 +1,5 @@
-"""Fills the context chunk by chunk, within a token limit.
-
-The cost of a chunk is the rendered size of its file with the chunk, less the size without it. So a
-chunk beside others is cheap, and a separate one also pays for its header and fence.
+"""Fills the context chunk by chunk, within a token limit. The cost of a chunk is the rendered size
+of its file with it, less the size without it.
 """
 
 from __future__ import annotations
@@ -34,9 +32,8 @@ _PART = re.compile(r"[^\n]*+\n(?>(?:[^\S\n]*+\n)*)|[^\n]++")
 
 
 class PartCounter:
-    """Counts tokens line by line and remembers the count of each line.
-
-    Exact except for the rare joins named at `_PART`.
+    """Counts tokens line by line and remembers the count of each line. Exact except for the rare
+    joins named at `_PART`.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -57,9 +54,8 @@ _CHUNKS, _CHUNKS_BUDGET = 30, CONTEXT_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class PackingOptions:
-    """Settings of packing. Shares are fractions of `limit`.
-
-    Raises ConfigurationError for values out of range.
+    """Settings of packing. Shares are fractions of `limit`. Raises ConfigurationError for values
+    out of range.
     """
 
     budget: int = CONTEXT_TOKENS
@@ -186,10 +182,8 @@ class ContextBuilder:
     # ---------------------------------------------------------------------------------- choosing
 
     def choose(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int, *, parts: bool) -> None:
-        """Add the chunks that fit into `limit`, in this order.
-
-        With `parts`, no chunk takes more than its share, and an oversized one of the first ranks is
-        shown in part.
+        """Add the chunks that fit into `limit`, in this order. With `parts`, no chunk takes more
+        than its share, and an oversized one of the first ranks is shown in part.
         """
         for rank, scored in ranked:
             if cut_by := self._consider(rank, scored, limit, parts=parts):
@@ -204,7 +198,6 @@ class ContextBuilder:
             self.choose([item for item in ranked if item[0] in cut], limit, parts=False)
 
     def _consider(self, rank: int, scored: ScoredChunk, limit: int, *, parts: bool) -> CutBy | None:
-        """Add the chunk, or return why it is cut."""
         chunk = scored.chunk
         if is_secret_path(chunk.path):
             return "secret"
@@ -275,7 +268,6 @@ class ContextBuilder:
         return self._take(choice, room)
 
     def _take_part(self, choice: Choice, room: int) -> bool:
-        """Show the signature and the best matching lines of an oversized chunk, if they fit."""
         options = self._options
         if choice.rank >= options.part_ranks or options.stop_at_oversized or not options.part_share:
             return False
@@ -315,7 +307,6 @@ class ContextBuilder:
         return self._finder.class_header(chunk) if self._options.support_share else frozenset()
 
     def _is_shown(self, chunk: Chunk) -> bool:
-        """Whether every non-blank line of the chunk is in the context."""
         shown = self._shown.get(chunk.path)
         if shown is None:
             return False
@@ -370,7 +361,6 @@ class ContextBuilder:
         return self._shares.get(path) or FileShare(self._views[path])
 
     def _added(self, share: FileShare) -> int:
-        """Return the tokens by which the context grows when the file is shown like this."""
         # A blank line ends each block. Most blocks are as they were when last counted.
         now = sum(self._counter.count(f"{block}\n") for block in share.blocks())
         return now - self._tokens.get(share.view.path, 0)

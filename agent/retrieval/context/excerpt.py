@@ -1,8 +1,6 @@
-"""Chooses the lines of a chunk to show where it is not shown whole.
-
-Of an oversized chunk these are its signature and the best matching lines. Of others, a mark takes
-the place of lines that tell little: the rest of long docstrings, entries of long tables. The second
-half finds statements: imports, and those that bind a constant, a table or a class attribute.
+"""Chooses the lines of a chunk to show where it is not shown whole: the best matching lines of an
+oversized one, and of others all but lines that tell little. The second half finds statements:
+imports, and those that bind a name.
 """
 
 from __future__ import annotations
@@ -46,10 +44,9 @@ def best_lines(
     problem: Problem,
     fits: Callable[[frozenset[int]], bool],
 ) -> frozenset[int]:
-    """Return the signature and the best places of a chunk's `lines`, as many as `fits` allows.
-
-    A place is a line with its neighbours, whole statements, and the heads of the blocks around it.
-    Empty if not even the signature and one place fit.
+    """Return the signature and the best places of a chunk's `lines`, as many as `fits` allows:
+    lines with their neighbours, whole statements, and heads of blocks. Empty if not even one place
+    fits.
     """
     numbers = sorted(lines)
     head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
@@ -78,7 +75,6 @@ def best_lines(
 
 
 def _statements(lines: Sequence[str]) -> list[tuple[int, int]]:
-    """Return for each line the range of the lines of its statement, judged by its brackets."""
     spans: list[tuple[int, int]] = []
     while len(spans) < len(lines):
         start = len(spans)
@@ -90,7 +86,6 @@ def _statements(lines: Sequence[str]) -> list[tuple[int, int]]:
 def _enclosing(
     index: int, lines: Sequence[str], statements: Sequence[tuple[int, int]]
 ) -> Iterator[int]:
-    """Yield the lines of the statements whose blocks hold a line, judged by the indentation."""
     indent = _indent(lines[index])
     for above in range(index - 1, -1, -1):
         if lines[above].strip() and _indent(lines[above]) < indent:
@@ -103,7 +98,6 @@ def _indent(line: str) -> int:
 
 
 def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> list[float]:
-    """Score each line by the rare words it shares with the problem, and by tracebacks."""
     weights = Counter(dict.fromkeys(_terms(problem.body), 1.0))
     weights.update(dict.fromkeys(_terms(problem.title), _TITLE_WEIGHT))
     shared = [_terms(view.lines[number - 1]) & weights.keys() for number in numbers]
@@ -118,7 +112,6 @@ def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> li
 
 
 def _smoothed(scores: Sequence[float]) -> list[float]:
-    """Apply triangular smoothing, so that a dense region beats a single line."""
     return [
         sum(
             scores[j] * (1 - abs(i - j) / (_SMOOTHING + 1))
@@ -136,7 +129,6 @@ def _terms(text: str) -> set[str]:
 
 
 def _named_lines(text: str, path: str) -> frozenset[int]:
-    """Return the lines of the file that a traceback or a `path:12` reference in `text` names."""
     name = re.escape(path.rsplit("/", 1)[-1])
     pattern = rf"(?<![\w.-]){name}(?:[\"']?,? line |:|#L)(\d{{1,7}})\b"
     return frozenset(int(number) for number in re.findall(pattern, text))
@@ -167,10 +159,8 @@ def condensed(chunk: Chunk) -> Chunk:
 
 @functools.lru_cache(maxsize=2048)
 def little_told(chunk: Chunk) -> frozenset[int]:
-    """Return the line numbers of a chunk that a mark can stand for; its signature is not in them.
-
-    They are the lines of a Python docstring after its first sentence, all but a few entries of a
-    table of literals, and the comment at the top of a module, such as a licence.
+    """Return the lines of a chunk that a mark can stand for: of a docstring after its first
+    paragraph, of a long table of literals, and of the comment at the top of a module.
     """
     numbers = chunk.numbers()
     lines = chunk.text.split("\n")[: len(numbers)]
@@ -209,7 +199,6 @@ def _docstring(chunk: Chunk, lines: Sequence[str]) -> tuple[int, int]:
 
 
 def _rest_of_docstring(chunk: Chunk, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the lines of a docstring after its first paragraph, without the closing quotes."""
     begin, end = _docstring(chunk, lines)
     if end - begin > 1:
         last = begin if _DOCSTRING.sub("", lines[begin], count=1).strip() else begin + 1
@@ -283,7 +272,6 @@ def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[s
 def _bound(
     numbered: Iterable[tuple[int, str]], lines: Sequence[str], *patterns: re.Pattern[str]
 ) -> Iterator[tuple[str, Run]]:
-    """Yield the names that the numbered lines bind, with the lines of the statement."""
     after = 0
     for number, line in numbered:
         matches = (pattern.match(line) for pattern in patterns)
@@ -293,10 +281,8 @@ def _bound(
 
 
 def bound_names(view: FileView) -> list[tuple[str, int]]:
-    """Return the names that statements outside of functions bind, and their lines.
-
-    An attribute of a class or of its instances is `Class.name`; those of instances come last. Of
-    equal names only the first is returned.
+    """Return the names that statements outside of functions bind, and their first lines. An
+    attribute is `Class.name`; those of instances come last.
     """
     found: dict[str, int] = {}
     tree = _tree(view)
@@ -316,7 +302,6 @@ def bound_names(view: FileView) -> list[tuple[str, int]]:
 
 
 def _instance_attributes(owner: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    """Yield the attributes that methods of a class bind through their first parameter."""
     for method in owner.body:
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.args.args:
             receiver = method.args.args[0].arg
@@ -344,9 +329,8 @@ def _tree(view: FileView) -> ast.Module | None:
 def _bindings(
     tree: ast.AST,
 ) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign | ast.AugAssign, tuple[str, ...]]]:
-    """Yield the statements of a module and its classes that bind names, with owner and names.
-
-    The owner is "" for a module, else the dotted name of the class and a dot.
+    """Yield the statements of a module and its classes that bind names, with owner and names. The
+    owner is "" for a module, else the dotted name of the class and a dot.
     """
     waiting = [("", node) for node in ast.iter_child_nodes(tree)]
     while waiting:
@@ -363,7 +347,6 @@ def _bindings(
 
 
 def _assigning(lines: Sequence[str], name: str) -> Iterator[tuple[int, int]]:
-    """Yield the statements that bind the name, for languages without a parser here."""
     begin = re.compile(
         rf"\s*(?:[\w<>\[\]*&,.]+\s+){{0,6}}[*&]?{re.escape(name)}\s*(?::[^=]*)?=(?!=)|#define\s+{re.escape(name)}\b"
     )
@@ -432,10 +415,8 @@ class ImportStatement:
 
 
 def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
-    """Return the top-level import statements of a file; none for unknown languages.
-
-    They are found line by line, without a parser. A false match costs a few tokens only, since the
-    lines are shown unchanged.
+    """Return the top-level import statements of a file, found without a parser; none for unknown
+    languages. A false match costs a few tokens only.
     """
     pattern = _STARTS.get(language)
     if pattern is None:

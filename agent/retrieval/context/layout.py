@@ -1,9 +1,7 @@
 """Renders the shown lines of a file as blocks in line order, each with a header and a fence.
 
-A fenced body holds only lines of the file, from which the model copies its search texts, and
-elision marks, which the preamble of the context explains. Consecutive lines of the file are
-consecutive in the body. A new block with a header and line numbers begins where code continues
-after a gap. Imports, class headers and signatures stay in the block of the code beside them.
+A body holds only lines of the file and elision marks. A new block begins where code continues after
+a gap; imports, class headers and signatures stay in the block of the code beside them.
 """
 
 from __future__ import annotations
@@ -61,9 +59,8 @@ class FileViews:
 
 
 def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
-    """Return the line numbers of a chunk without its holes and the blank lines beside them.
-
-    Empty for a chunk of blank lines.
+    """Return the line numbers of a chunk without its holes and the blank lines beside them. Empty
+    for a chunk of blank lines.
     """
     return without_blank_ends((n for n in chunk.numbers() if 1 <= n <= len(view.lines)), view)
 
@@ -176,7 +173,6 @@ def _is_short(gap: range, view: FileView) -> bool:
 
 
 def _blocks(share: FileShare, owners: Mapping[int, int]) -> list[list[Run]]:
-    """Return the shown runs by block. A gap between code of different chunks divides blocks."""
     blocks: list[list[Run]] = []
     for run in runs(share.shown):
         before = owners.get(blocks[-1][-1][1]) if blocks else None
@@ -209,16 +205,14 @@ def _render(
 
 
 def _method_names(choices: Iterable[Choice]) -> Mapping[int, str]:
-    """Return the name of the method on each line that a block with it may begin with.
-
-    The header of such a block has the name, since the class of the method is not shown.
+    """Return the name of the method on each line that a block with it may begin with. The header of
+    such a block has the name, since the class of the method is not shown.
     """
     methods = [choice for choice in choices if choice.chunk.kind is ChunkKind.METHOD]
     return {line: f" {printable(c.chunk.symbol)}" for c in methods for line in c.lines}
 
 
 def _note(code: Mapping[int, int], block: Sequence[Run]) -> str:
-    """Return which lines of the block are code, if the header does not say so."""
     lines = ([n for n in range(first, last + 1) if n in code] for first, last in block)
     places = [(of_run[0], of_run[-1]) for of_run in lines if of_run]
     if not places:

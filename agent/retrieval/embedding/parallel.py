@@ -1,8 +1,7 @@
 """Embeds any number of texts through one model: in parallel, with retries, splitting and caches.
 
-`ParallelEmbedder` turns a `BatchEmbedder` (one call, one attempt) into an `Embedder`. A text that
-cannot be embedded gives a zero row and no error. If the server has no embeddings, they are off for
-the rest of the run, and this is reported once.
+A text that cannot be embedded gives a zero row and no error. If the server has no embeddings, they
+are off for the rest of the run.
 """
 
 from __future__ import annotations
@@ -69,11 +68,9 @@ class BatchEmbedder(Protocol):
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
     ) -> NDArray[np.float32]:
-        """Embed `texts` (1 to `max_batch` non-empty texts).
-
-        Returns shape (len(texts), d), in the order of `texts`; rows need not be normalised. Raises
-        InputTooLong, EmbeddingsUnsupported, AuthenticationFailed and UnknownModel, which are not
-        retried, or another ProviderError, which is.
+        """Embed 1 to `max_batch` non-empty texts: shape (len(texts), d), not necessarily
+        normalised. Raises InputTooLong, EmbeddingsUnsupported, AuthenticationFailed and
+        UnknownModel, which are not retried, or another ProviderError, which is.
         """
         ...
 
@@ -92,11 +89,8 @@ class EmbeddingOptions:
 
 
 class ParallelEmbedder:
-    """An `Embedder` on top of a `BatchEmbedder`.
-
-    The first answer decides the dimension. An answer of another dimension is requested again, and
-    is an error if it stays; cached vectors of another dimension are replaced. A server that never
-    answers is not called again.
+    """An `Embedder` on top of a `BatchEmbedder`. The first answer decides the dimension; cached
+    vectors of another one are replaced. A server that never answers is not called again.
     """
 
     def __init__(
@@ -125,11 +119,8 @@ class ParallelEmbedder:
         return self._model.name
 
     async def embed(self, texts: Sequence[str], *, kind: EmbeddingKind) -> NDArray[np.float32]:
-        """Embed `texts`, in their order.
-
-        Returns float32 of shape (len(texts), d), rows L2-normalised; rows of blank texts and of
-        texts that could not be embedded are zero. Raises ProviderError if no text could be
-        embedded, the server has no embeddings, or its dimension changes.
+        """Embed `texts` in their order: float32 (len(texts), d), rows L2-normalised, zero for blank
+        texts and those that failed. Raises ProviderError if none could be embedded.
         """
         if self._off is not None:
             raise type(self._off)(str(self._off))
@@ -150,7 +141,6 @@ class ParallelEmbedder:
         return rows
 
     async def _cached(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        """Return the vectors that are in memory or on disk."""
         vectors = {key: self._memory[key] for key in keys if key in self._memory}
         for key in vectors:
             self._memory.move_to_end(key)
@@ -171,7 +161,6 @@ class ParallelEmbedder:
     async def _fetch(
         self, missing: Mapping[bytes, str], kind: EmbeddingKind
     ) -> dict[bytes, Vector]:
-        """Embed texts. Those that fail are left out and reported."""
         self._failures_in_a_row = 0
         # Similar lengths together: a local model pads a batch to its longest text.
         keys = sorted(missing, key=lambda key: (len(missing[key]), key))
@@ -230,7 +219,6 @@ class ParallelEmbedder:
             return [await self._halved(texts[0], kind) if too_long else None]
 
     async def _halved(self, text: str, kind: EmbeddingKind) -> Vector | None:
-        """Return the mean of the vectors of both halves, weighted by their lengths."""
         if len(text) < 2 * _SHORTEST_HALF:
             return None
         middle = len(text) // 2
@@ -275,7 +263,6 @@ class ParallelEmbedder:
 
     @contextlib.contextmanager
     def _reported(self, texts: int, attempt: int) -> Iterator[None]:
-        """Report each try of a batch when it ends, in success or failure."""
         started = time.perf_counter()
         status, error = "cancelled", ""
         try:
@@ -345,7 +332,6 @@ def _normalised(vector: Vector) -> Vector | None:
 
 
 async def _all(work: Callable[[], Coroutine[None, None, None]], count: int) -> None:
-    """Run `count` of them. The first exception cancels the rest and is raised unchanged."""
     tasks = [asyncio.ensure_future(work()) for _ in range(count)]
     try:
         await asyncio.gather(*tasks)
@@ -371,11 +357,8 @@ def vector_key(embedder: str, kind: EmbeddingKind, text: str) -> bytes:
 
 
 class VectorCache:
-    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises.
-
-    `max_bytes` limits the size of the vectors; `close` removes the least recently used. `clock`
-    returns seconds since the epoch. The file may be damaged or forged: a record that cannot be a
-    vector is ignored.
+    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises. `close`
+    removes the least recently used above `max_bytes`. A record that cannot be a vector is ignored.
     """
 
     def __init__(

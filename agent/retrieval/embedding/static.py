@@ -1,10 +1,6 @@
-"""A static encoder: one vector per term. A text is the weighted sum of the vectors of its terms.
-
-It uses the hashes of the terms that the index counts anyway (`identifiers`). Encoding a piece
-during indexing costs a few table look-ups, so a query can be compared with every piece of the
-repository, not only with the best by words. `python -m training.static` trains it on commit
-messages and the functions that the commits changed. Training word vectors on such pairs follows the
-neural bag of words in Husain et al., "CodeSearchNet Challenge" (2019).
+"""A static encoder: one vector per term; a text is the weighted sum of those of its terms, which
+the index counts anyway. `python -m training.static` trains it on commit messages and changed
+functions, as the neural bag of words in Husain et al., "CodeSearchNet Challenge" (2019).
 """
 
 from __future__ import annotations
@@ -51,12 +47,9 @@ class WeightedTerms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StaticEncoder:
-    """`v` terms of `d` dimensions.
-
-    `hashes` uint64 (v,), ascending. `vectors` int8 (v, d): row i times `scales[i]`, float32 (v,),
-    is the vector of term i. `query_weights` and `document_weights` float32 (v,) weigh a term in
-    queries and in documents. `fingerprint` identifies these weights, so vectors of two encoders are
-    never compared. `path` is the file that they were loaded from, for worker processes.
+    """`v` terms of `d` dimensions: `hashes` uint64 (v,), ascending; `vectors` int8 (v, d) times
+    `scales` float32 (v,); `query_weights`, `document_weights` float32 (v,). `path`: the file, for
+    worker processes.
     """
 
     fingerprint: str
@@ -73,10 +66,8 @@ class StaticEncoder:
         return int(self.vectors.shape[1])
 
     def encode(self, terms: PieceTerms) -> bytes:
-        """Return the vectors of n pieces, int8 (n, d), as bytes. Implements `PieceEncoder`.
-
-        Each row is scaled to the whole range of int8, so only its direction has meaning. A piece
-        without known terms is zero.
+        """Return the vectors of n pieces, int8 (n, d), as bytes. Each row is scaled to the range of
+        int8, so only its direction has meaning. A piece without known terms is zero.
         """
         places = self._places(terms.vocabulary)
         present = np.flatnonzero(places[terms.terms] >= 0)
@@ -110,10 +101,8 @@ class StaticEncoder:
         factors: NDArray[np.float32],
         size: int,
     ) -> NDArray[np.float32]:
-        """Return for each owner (they ascend) the sum of its terms' vectors times `factors`, (size,
-        d).
-
-        Sums follow the order of the terms, so a row is bit-identical whatever else is in the batch.
+        """Return for each owner (ascending) the sum of its terms' vectors times `factors`, (size,
+        d), in the order of the terms, so a row does not depend on the rest of the batch.
         """
         sums = np.zeros((size, self.dimension), dtype=np.float32)
         starts = np.flatnonzero(np.diff(owners, prepend=-1))
@@ -178,9 +167,8 @@ def write_static(
     query_weights: NDArray[np.float32],
     document_weights: NDArray[np.float32],
 ) -> bytes:
-    """Return the encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8.
-
-    The file is not compressed: that would save a tenth of its size and cost 20 ms at each start.
+    """Return the encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8. The
+    file is not compressed: that would save a tenth of its size and cost 20 ms at each start.
     """
     scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / 127.0
     columns = (hashes, _quantised(vectors), scales, query_weights, document_weights)

@@ -1,10 +1,8 @@
 """Messages, changed files, renames and changed functions of past commits.
 
-Each batch of commits needs two calls of `git log`. The first returns messages and changed paths.
-The second returns hunks without context (`-p -U0`) of the smaller commits. git's hunk headers name
-the enclosing function (gitattributes(5), "Defining a custom hunk-header"), and changed lines name
-the functions that were added or renamed. In such a diff every line of content begins with `+`, `-`
-or `\\`, so file contents cannot imitate git's own lines.
+A batch needs two calls of `git log`: for messages and paths, then for hunks without context (`-p
+-U0`) of the smaller commits, whose headers name the function (gitattributes(5)). Every line of
+content begins with `+`, `-` or `\\`, so contents cannot imitate git's own lines.
 """
 
 from __future__ import annotations
@@ -49,7 +47,6 @@ STRICT = {"strict": True, "extra": "forbid"}
 @dataclass(frozen=True, slots=True)
 class Touch:
     """One file that a commit changed, with its path after the commit and the changed functions.
-
     Function names are as in the source, without their class ("get", not "Client.get").
     """
 
@@ -60,10 +57,8 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """A commit's message and changes. `size` counts all changed files, even if `touches` is empty.
-
-    `renames` are pairs (before, after). `complete` is False if contents were missing (a partial
-    clone). Paths that are not UTF-8 are counted in `size` only.
+    """A commit's message and changes. `size` counts all changed files. `renames` are pairs (before,
+    after). `complete` is False if contents were missing (a partial clone).
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -79,9 +74,8 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed file. `status` is git's letter.
-
-    `path` is "" if it is not UTF-8; `before` is set only for a rename.
+    """One changed file. `status` is git's letter. `path` is "" if it is not UTF-8; `before` is set
+    only for a rename.
     """
 
     status: str
@@ -110,11 +104,8 @@ def walk(
     commits: Sequence[str],
     read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
 ) -> Iterator[list[tuple[Listed, _Contents | None, bool]]]:
-    """Yield batches of these commits (no merges) in their order, with contents where there are any.
-
-    The third value is `complete` as in `CommitFacts`. `read` returns contents by the commit's id,
-    and raises RepositoryError if git lacks them. Raises RepositoryError if git fails or a commit
-    is missing.
+    """Yield batches of these commits in their order, with what `read` returns by the commit's id,
+    and whether that is complete. Raises RepositoryError if git fails or a commit is missing.
     """
     for start in range(0, len(commits), _BATCH):
         batch = commits[start : start + _BATCH]
@@ -152,9 +143,8 @@ _STATUS = re.compile(rb"\n?([A-Z])[0-9]{0,3}")  # `\nM`, `A`, `R087`; no commit'
 
 
 def _list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:
-    """List messages and changed paths of these commits. `renames`: git's rename options.
-
-    Raises RepositoryError if git fails or a commit is missing.
+    """List messages and changed paths of these commits. `renames`: git's rename options. Raises
+    RepositoryError if git fails or a commit is missing.
     """
     output = git.changes(
         commits, "-z", "--name-status", *renames.split(), _FORMAT,
@@ -167,10 +157,8 @@ def _list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> l
 
 
 def parse_listing(output: bytes) -> Iterator[Listed]:
-    """Parse `<id> NUL <subject> NUL <body> NUL NUL`, then `<status> NUL <path> NUL` for each
-    change.
-
-    A rename has two paths. Messages and paths hold no NUL, so they cannot imitate another field.
+    """Parse `<id> NUL <subject> NUL <body> NUL NUL`, then `<status> NUL <path> NUL` for each change
+    (a rename has two paths). Messages and paths hold no NUL.
     """
     fields = output.split(b"\0")
     at = 0
@@ -268,7 +256,6 @@ _CALLED_NAME = re.compile(r"([A-Za-z_$~][\w$]*)\s*\(")
 def _functions(
     git: GitRepository, listed: Sequence[Listed]
 ) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the names of changed functions, by commit and number of the change."""
     small = [one for one in listed if 0 < len(one.changes) <= MAX_HUNK_FILES]
     diff = git.changes(
         [one.commit for one in small],

@@ -1,8 +1,5 @@
-"""The lines that past commits added: git's own hunks, each with its enclosing function.
-
-Hunks have no context lines, but are split as in git's default diff: changes up to six lines apart
-are one hunk. The reader of diffs counts the lines that each hunk's header announces, and every line
-of content has a mark, so file contents cannot imitate git's own lines.
+"""The lines that past commits added: git's own hunks without context lines, each with its enclosing
+function. Changes up to six lines apart are one hunk, as in git's default diff.
 """
 
 from __future__ import annotations
@@ -56,12 +53,8 @@ DEFAULT_PATTERNS = ("generated/",)
 
 
 def is_chosen(path: str, patterns: Sequence[str]) -> bool:
-    """Whether hunks of this path are read.
-
-    Patterns are globs (`*` also matches `/`), matched with the whole path, or with the file's name
-    if the pattern has no `/`. `name/` matches what is below a folder of that name. As in a
-    `.gitignore`, a pattern excludes, `!` before it includes, and the last match decides. If none
-    matches, the built-in rules decide.
+    """Whether hunks of this path are read. As in a `.gitignore`, a glob excludes, `!` before it
+    includes, and the last match decides; `name/` matches a folder. Else the built-in rules decide.
     """
     for pattern in reversed(patterns):
         glob = pattern.removeprefix("!")
@@ -80,12 +73,9 @@ def _matches(path: str, glob: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddedHunk:
-    """Lines that a commit added to a file in one place.
-
-    `path` and the lines `start` to `end` (1-based, inclusive, of the whole hunk) refer to the file
-    after the commit. `context`: the line that git names the hunk by, "" for none. `names`:
-    functions and classes that the hunk is in or defines, last parts only. `text`: the added lines,
-    joined by line feeds, cut at MAX_LINES and MAX_CHARS; `added` counts all of them.
+    """Lines that a commit added in one place: `start` to `end` of the file after it. `context`: the
+    line that git names the hunk by. `names`: functions and classes that it is in or defines. `text`
+    is cut at MAX_LINES and MAX_CHARS; `added` counts all lines.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -100,11 +90,9 @@ class AddedHunk:
 
 @dataclass(frozen=True, slots=True)
 class CommitHunks:
-    """The hunks of one commit by path and line.
-
-    `size` counts all changed files, even if the commit has too many for its hunks to be read.
-    `left_out` counts hunks beyond the most of one commit. `complete` is False if contents were
-    missing (a partial clone); the hunks are then unknown.
+    """The hunks of one commit by path and line. `size` counts all changed files, `left_out` the
+    hunks beyond the most of one commit. `complete` is False if contents were missing (a partial
+    clone).
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -124,7 +112,6 @@ _FORMAT = 3
 @dataclass(frozen=True, slots=True)
 class HunkHistory(CachedHistory[CommitHunks]):
     """Loads hunks of the paths that `patterns` choose. Secrets are masked before they are stored.
-
     The history still holds secrets that were removed from the tree.
     """
 
@@ -196,9 +183,8 @@ _DEFINES = re.compile(rb"[ \t]*" + DEFINITION)
 
 
 def parse_patch(diff: bytes, patterns: Sequence[str]) -> Mapping[str, list[AddedHunk]]:
-    """Return the hunks of `git log -p` with at least MIN_ADDED added lines, by commit.
-
-    Paths that are not UTF-8 or not printable are left out, as in a snapshot. Raises DiffError.
+    """Return the hunks of `git log -p` with at least MIN_ADDED added lines, by commit. Paths that
+    are not UTF-8 or not printable are left out, as in a snapshot. Raises DiffError.
     """
     _, *parts = _COMMIT.split(diff)
     hunks: dict[str, list[AddedHunk]] = {}
@@ -226,7 +212,6 @@ def _added(path: str, hunk: DiffHunk) -> AddedHunk | None:
 
 
 def _place(hunk: DiffHunk) -> tuple[str, tuple[str, ...]]:
-    """Return the line that names the hunk, and the functions that it is in or defines."""
     line = hunk.place
     first = next((n for n, one in enumerate(hunk.lines) if one.text.strip()), 0)
     head = b"".join(one.mark.encode() + one.text for one in hunk.lines[: first + 1])

@@ -1,9 +1,7 @@
 """The history of a snapshot's commit: read from git once a commit, cached, and kept as arrays.
 
-A record of the cache file is one commit, which never changes. The file may be damaged or forged: an
-invalid record counts as missing and is read again from git. The table of all ancestors is a record
-too, so that a warm query starts no git. Its paths are those of the snapshot: older names are mapped
-through later renames.
+An invalid record of the cache counts as missing. The table of all ancestors is a record too, so
+that a warm query starts no git. Older paths are mapped to those of the snapshot.
 """
 
 from __future__ import annotations
@@ -61,9 +59,8 @@ _Commit = TypeVar("_Commit", bound=_CachedCommit)
 
 @dataclass(frozen=True, slots=True)
 class CachedHistory(ABC, Generic[_Commit]):
-    """Loads commits. `path` is the cache file (None: none), `limit` the most commits.
-
-    It reads only the snapshot's commit and its ancestors. All kinds may share one cache file.
+    """Loads commits. `path` is the cache file (None: none), `limit` the most commits. It reads only
+    the snapshot's commit and its ancestors. All kinds may share one cache file.
     """
 
     stage: ClassVar[str]  # names the progress events
@@ -163,14 +160,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """`c` commits, newest first; `p` distinct paths, `n` distinct function names.
-
-    `sizes` int64 (c,): number of files that each commit changed. `lengths` float64 (c,): weighted
-    number of words in each message. Words: `vocabulary` uint64 (v,), sorted term hashes; the
-    message of commit `word_commit` has `vocabulary[word]` `word_count` times, int64, int64 and
-    float64 (w,). Changed files: `touch_commit`, `touch_path` int64 (t,). Changed functions:
-    `function_commit`, `function_path`, `function_name` int64 (u,). Both are ordered by rising
-    commit.
+    """`c` commits, newest first. int64: `sizes` (c,) in files; words (w,) of messages:
+    `vocabulary[word]` (uint64 term hashes, ascending) is `word_count` times in `word_commit`;
+    changed files `touch_*` (t,) and functions `function_*` (u,), by rising commit. `lengths`
+    float64 (c,) in words.
     """
 
     commits: tuple[str, ...]
@@ -206,10 +199,8 @@ class CommitHistory(CachedHistory[CommitFacts]):
         return read_commits(git, names)
 
     def table(self, snapshot: Snapshot) -> HistoryTable:
-        """Return the table; an empty one if the snapshot's commit is in no repository on disk.
-
-        If git fails, it reports one Notice and returns an empty table. Raises Cancelled soon after
-        `cancel` is set.
+        """Return the table; an empty one without a repository on disk, and, with a Notice, if git
+        fails. Raises Cancelled soon after `cancel` is set.
         """
         try:
             with closing(self.store()) as store:

@@ -1,7 +1,7 @@
 """Cuts a file into chunks: functions, class headers, module remainder, or windows of lines.
 
-Every line of a file belongs to exactly one chunk: the chunks' lines without their holes partition
-the file. Blank lines belong to the chunk of the line before them. No text makes this module raise.
+The chunks' lines without their holes partition the file; blank lines belong to the chunk of the
+line before them. No text makes this module raise.
 """
 
 from __future__ import annotations
@@ -173,11 +173,8 @@ _MODULE = -1
 def _runs(
     lines: Sequence[str], definitions: Sequence[Definition]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of rows: index of the innermost definition (-1 for none), first row, end.
-
-    A run may be empty. A row belongs to one definition only: if two are on the same line, the first
-    has it, and an inner one without a line of its own stays inside its parent. Blank lines belong
-    to the line before, those at the top of a file to the first line of text.
+    """Yield runs of rows: index of the innermost definition (-1 for none), first row, end. A run
+    may be empty. If two definitions are on one line, the first has it.
     """
     top, row = _filled(lines, 0), 0  # the first row of text, the first row without an owner
     around = {_MODULE: len(lines)}  # open definitions and their ends, outermost first
@@ -204,12 +201,10 @@ def _runs(
 
 
 def _after(lines: Sequence[str], row: int, end: int) -> int:
-    """Return the end of a run from `row` to `end`, including the blank lines after it."""
     return _filled(lines, end) if row < end else row
 
 
 def _filled(lines: Sequence[str], row: int) -> int:
-    """Return the next row that is not blank, or the number of rows."""
     while row < len(lines) and not lines[row].strip():
         row += 1
     return row
@@ -232,7 +227,6 @@ def _holes(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _remainder(runs: Sequence[tuple[int, int]], lines: Sequence[str]) -> Iterable[Piece]:
-    """Return the pieces of the rows that belong to no definition."""
     size = sum(end - start for start, end in runs)
     if not size:
         return
@@ -266,7 +260,6 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 
 def cut_rows(rows: Sequence[int], lines: Sequence[str], limit: int = WINDOW_LINES) -> list[range]:
     """Cut ascending `rows` into runs of about `limit` lines, after blank lines where possible.
-
     Returns ranges of positions in `rows` (not rows).
     """
     limit = max(limit, -(-len(rows) // MAX_WINDOWS))
@@ -300,7 +293,6 @@ def _whole(lines: Sequence[str]) -> list[range]:
 
 
 def _merged(sections: Sequence[range]) -> list[range]:
-    """Join neighbouring short sections up to a window's size. Long ones are returned unchanged."""
     merged: list[range] = []
     target = max(WINDOW_LINES, sections[-1].stop // MAX_WINDOWS) if sections else 0
     for section in sections:
@@ -328,7 +320,6 @@ def _markdown(lines: Sequence[str]) -> list[range]:
 
 
 def _rst(lines: Sequence[str]) -> list[range]:
-    """Find headings: lines underlined by punctuation that is at least as long."""
     starts = [
         row - 1
         for row, line in enumerate(lines)

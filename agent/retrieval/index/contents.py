@@ -1,8 +1,5 @@
-"""Cuts files and counts their contents: a `Block` of pieces with their terms and references.
-
-All files are processed together in a few passes over arrays; with one file at a time, numpy's
-overhead per call would dominate. A file's part of a block depends only on the file's content and
-language, never on its path or other files.
+"""Cuts files and counts their contents: a `Block` of pieces with their terms and references. All
+files are processed together over arrays. A file's part depends only on its content and language.
 """
 
 from __future__ import annotations
@@ -51,12 +48,9 @@ class CutFile:
 
 
 class Source:
-    """The bytes of all files, and the piece that each line belongs to.
-
-    After each file follow the symbols of its pieces as additional lines, and an empty line. Pieces
-    are numbered across files; `sizes` int64 (f,) is the number of pieces of each file. `bounds`
-    int64 (f + 1,): the start of each file. `owners` int64 (rows,): the piece of a line; for the
-    line of a symbol that number + `size`; -1 for a line of no piece.
+    """The bytes of all files. After each file follow the symbols of its pieces as lines, and an
+    empty line. `sizes` int64 (f,): pieces of each file. `bounds` int64 (f + 1,): their starts.
+    `owners` int64 (rows,): the piece of a line; + `size` for the line of a symbol; -1 for none.
     """
 
     def __init__(self, files: Sequence[CutFile]) -> None:
@@ -114,12 +108,9 @@ _OPEN, _DOT, _COLON, _ARROW = b"(.:>"
 
 @dataclass(frozen=True, slots=True)
 class PieceTerms:
-    """Terms of pieces, from which a `PieceEncoder` computes vectors.
-
-    `vocabulary` uint64 (v,), ascending hashes (`words.term_hash`). One entry is one term of
-    one piece: `pieces`, `terms` int64 (m,) are indices of pieces and vocabulary; `counts`,
-    `name_counts` int64 (m,) are its occurrences in the text and in the symbol. Entries are ordered
-    by term.
+    """Terms of pieces. `vocabulary` uint64 (v,), ascending `term_hash`es. `pieces`, `terms` int64
+    (m,), ordered by term, are indices; `counts`, `name_counts` int64 (m,) occurrences in text and
+    symbol.
     """
 
     size: int
@@ -204,9 +195,7 @@ class Contents:
 
     def _used(self) -> NDArray[np.int64]:
         """Find the words of code that are `name(`, `.name`, `->name`, `::name`, or names of
-        classes.
-
-        Words where such a name is defined are left out.
+        classes. Words where such a name is defined are left out.
         """
         data = np.frombuffer(self._source.data, np.uint8)
         starts, ends, flags = self._words.starts, self._words.ends, self._flags
@@ -257,7 +246,6 @@ def _imports(language: str, data: bytes, lines: NDArray[np.int64]) -> bytes:
 def _ranked(
     numbers: NDArray[np.int64], hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the distinct hashes of the numbers, ascending, and each number's index among them."""
     present = np.zeros(int(numbers.max(initial=-1)) + 1, dtype=np.bool_)
     present[numbers] = True
     distinct = np.flatnonzero(present)
@@ -268,7 +256,6 @@ def _ranked(
 
 
 def _counted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct keys, ascending, and the count of each."""
     keys = np.sort(keys)
     begins = np.flatnonzero(np.diff(keys, prepend=-1))
     return keys[begins], np.diff(begins, append=keys.size)
@@ -279,9 +266,7 @@ def _counted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 class PieceEncoder(Protocol):
     """Computes a vector for every piece from its terms alone. Pure; `dimension` is above 0.
-
-    `fingerprint` changes with anything that changes a vector. A worker process loads its own
-    encoder from the file `path`.
+    `fingerprint` changes with anything that changes a vector. Workers load their own from `path`.
     """
 
     @property

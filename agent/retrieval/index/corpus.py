@@ -1,7 +1,5 @@
-"""Blocks, in which the index stores consecutive files, and the corpus of one query.
-
-The data of a file in a `Block` depends only on the file's content and language. A block may come
-from a damaged or forged cache: `decode` returns None for anything but a valid one.
+"""Blocks, in which the index stores consecutive files, and the corpus of one query. A block may
+come from a damaged or forged cache: `decode` returns None for anything but a valid one.
 """
 
 from __future__ import annotations
@@ -131,10 +129,8 @@ class CorpusRuns:
 
 @dataclass(frozen=True, slots=True)
 class CorpusNames:
-    """Identifier hashes as in `words.Words`.
-
-    They are the last part of each piece's symbol (uint64 (n,), 0 for none), the names that each
-    piece uses, and the bases of each class.
+    """Identifier hashes as in `words.Words`. They are the last part of each piece's symbol (uint64
+    (n,), 0 for none), the names that each piece uses, and the bases of each class.
     """
 
     leaves: NDArray[np.uint64]
@@ -144,12 +140,9 @@ class CorpusNames:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """`n` pieces of `f` files, in order of path and start; `m` postings of the query's terms.
-
-    Arrays: `piece_file` int64 (n,), `text_lengths` and `name_lengths` float64 (n,) in terms;
-    `piece`, `term` int64 (m,) are indices of the pieces and the sorted query terms; `counts`,
-    `name_counts` float64 (m,) occurrences in text and symbol; `vectors` int8 (rows, dimension)
-    each, together n rows, or none without an encoder.
+    """`n` pieces of `f` files by path and start; `m` postings of the query's terms. `piece`, `term`
+    int64 (m,): indices of pieces and sorted query terms; lengths in terms. `vectors` int8 (rows,
+    dimension) each, together n rows, or none without an encoder.
     """
 
     files: tuple[SourceFile, ...]
@@ -212,7 +205,6 @@ class PieceTable:
 
 class CorpusBuilder:
     """Takes blocks of consecutive files in any order and builds the corpus in the order of `files`.
-
     `query`: uint64 (q,), sorted, distinct.
     """
 
@@ -233,9 +225,8 @@ class CorpusBuilder:
         self._parts[first] = part
 
     def finish(self) -> Corpus:
-        """Return the corpus. Every file must be in some block. To be called once.
-
-        Each column is freed once it is joined, so that no two copies of the corpus are in memory.
+        """Return the corpus. Every file must be in some block. To be called once. Each column is
+        freed once it is joined, so that no two copies of the corpus are in memory.
         """
         parts = [self._parts.pop(first) for first in sorted(self._parts)]
         sizes = _joined(parts, "file_sizes", np.int64)
@@ -299,6 +290,5 @@ def _runs(parts: Sequence[Block], sizes: str, values: str) -> CorpusRuns:
 
 
 def _joined(parts: Sequence[Block], column: str, dtype: type[_Scalar]) -> NDArray[_Scalar]:
-    """Remove the column from all parts and return it whole."""
     arrays = [part.pop(column) for part in parts]
     return np.concatenate([np.empty(0, dtype=dtype), *arrays], dtype=dtype, casting="unsafe")

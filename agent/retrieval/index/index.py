@@ -1,10 +1,8 @@
-"""Builds a corpus from a snapshot: known contents come from the cache, new ones are cut.
+"""Builds a corpus from a snapshot: known contents come from the cache, new ones are cut, many of
+them in worker processes.
 
-Files are stored in blocks, one per group of files in path order, so a warm query reads some dozens
-of blocks, and a changed file costs the cutting of its group. Many groups are cut in worker
-processes. A worker is this module as a program. A request is one frame (`agent.shared.workers`): a
-JSON array of `[language, text]`. The answer is the encoded block of these files. `--static PATH`
-names the encoder of the pieces.
+Files are stored in groups in path order. A worker is this module as a program (`--static PATH`: the
+encoder): a request is one frame, a JSON array of `[language, text]`, the answer the encoded block.
 """
 
 from __future__ import annotations
@@ -104,10 +102,8 @@ class Group:
 
 
 def groups_of(files: Sequence[SourceFile], encoder: PieceEncoder | None = None) -> list[Group]:
-    """Split files into groups so that a new file changes only one group.
-
-    The key of a group depends on the format, the parsers, the encoder, and the languages and
-    contents of its files, never on their paths.
+    """Split files into groups so that a new file changes only one. A group's key depends on the
+    format, parsers, encoder, languages and contents, never on paths.
     """
     model = "" if encoder is None else encoder.fingerprint
     languages = {file.language for file in files}
@@ -133,7 +129,6 @@ def _key(text: str) -> bytes:
 
 
 def _fingerprint(language: str) -> str:
-    """Return everything that a file's part of a block depends on except the content."""
     grammar = GRAMMARS.get(language)
     packages = ["snowballstemmer", "pystemmer"]
     if grammar is not None:
@@ -144,7 +139,6 @@ def _fingerprint(language: str) -> str:
 
 @cache
 def _version(package: str) -> str:
-    """Return a package's version. Cached, because every query needs the same ones from disk."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -165,9 +159,8 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used.
-
-    The file is kept at about `limit` bytes at most.
+    """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used. The
+    file is kept at about `limit` bytes at most.
     """
 
     reporter: Reporter
@@ -184,7 +177,6 @@ class Index:
         cancel: threading.Event | None = None,
     ) -> Corpus:
         """Load the corpus of `files`, with the postings of the `query`'s terms (sorted hashes).
-
         Raises Cancelled soon after `cancel` is set.
         """
         return self._load(snapshot, files, query, cancel)[0]
@@ -202,7 +194,6 @@ class Index:
         query: NDArray[np.uint64],
         cancel: threading.Event | None,
     ) -> tuple[Corpus, int]:
-        """Return the corpus, and the number of files that were cut."""
         builder = CorpusBuilder(files, query)
         dimension = 0 if self.encoder is None else self.encoder.dimension
         with RecordStore(self.path, reporter=self.reporter, limit=self.limit) as store:
@@ -227,7 +218,6 @@ class Index:
         groups: Sequence[Group],
         cancel: threading.Event | None,
     ) -> Generator[bytes, None, None]:
-        """Yield the encoded block of each group, in order."""
         jobs = (
             [
                 (file.language, snapshot.text(file.path))
@@ -245,7 +235,6 @@ class Index:
 def _add_stored(
     builder: CorpusBuilder, store: RecordStore, groups: Sequence[Group], dimension: int
 ) -> list[Group]:
-    """Add the stored blocks to the corpus. Returns the groups whose block is missing or damaged."""
     missing = []
     for start in range(0, len(groups), _GROUPS_AT_ONCE):
         some = groups[start : start + _GROUPS_AT_ONCE]
@@ -283,10 +272,8 @@ def build_here(
 def build_in_workers(
     jobs: Iterable[Job], cancel: threading.Event, count: int, encoder: PieceEncoder | None = None
 ) -> Generator[bytes, None, None]:
-    """Build in `count` processes and yield results in the order of `jobs`.
-
-    If a worker fails on a job, this process does it; if no worker can be started, it does all.
-    Raises Cancelled. All workers have ended when the iteration ends, also by an exception.
+    """Build in `count` processes and yield results in the order of `jobs`. If a worker fails or
+    none can be started, this process does the job. Raises Cancelled.
     """
     workers = _start(count, encoder)
     if not workers:

@@ -1,12 +1,7 @@
-"""Converts a syntax tree to definitions: spans, qualified names and signatures.
+"""Converts a syntax tree to definitions: spans, qualified names and signatures, and the node types
+(`node-types.json` of each grammar) that define them. Rows are 0-based lines.
 
-Rows are 0-based lines, as in tree-sitter. If the tree has errors, the definitions that the parser
-recovered are used, and the rest stays in the remainder of the file.
-
-The syntax-tree nodes that define functions and classes in each language.
-
-Node type names are those of the tree-sitter grammars named in `module` (their `node-types.json`).
-To add a language, add a row here, its package to `pyproject.toml`, and its file suffix to
+To add a language, add a `Grammar`, its package in `pyproject.toml`, and its suffix in
 `agent.repository.languages`.
 """
 
@@ -28,16 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The node types that define chunks in one language.
-
-    `functions` and `classes` become chunks; only class bodies are searched for further definitions.
-    `containers` are searched and leave no trace; so are `namespaces` (their names do not qualify
-    symbols, because definitions outside of the block cannot be told from them). `wrappers` are
-    containers whose first line is the first line of the definition in them. `comments` directly
-    above a definition belong to it; `attributes` also belong to its signature. `bindings` map a
-    node type to its (name field, value field): a function bound to a name there has that name if
-    the value is one of `function_values`. `literals` are containers whose definitions must start
-    below their first line.
+    """The node types that define chunks in one language. `functions` and `classes` become chunks.
+    `containers` are searched and leave no trace. `wrappers` begin the definition in them.
+    `comments` above a definition belong to it, `attributes` also to its signature. `bindings`:
+    (name, value) fields of a node that names one of `function_values`. Definitions in `literals`
+    start below their first line.
     """
 
     module: str
@@ -373,7 +363,6 @@ class Outliner:
         return len(self._found) - 1
 
     def _with_lead(self, first: int, floor: int) -> tuple[int, int]:
-        """Return the first row including comments above, and the first row of the signature."""
         start = head = first
         while (lead := self._lead.get(start - 1)) is not None and lead[0] >= floor:
             start = lead[0]
@@ -467,7 +456,6 @@ def _function_name(node: Node, name: Node | None) -> str:
 
 
 def _bound_name(name: Node) -> str:
-    """Return the name a function is bound to: the last part of `exports.a` or `A.prototype.b`."""
     text = _text(name)
     if text.isidentifier():  # nearly all
         return text
@@ -492,7 +480,6 @@ def _declared_name(node: Node) -> str:
 
 
 def _only_declarator(node: Node) -> Node | None:
-    """Return the inner declarator of a reference or parenthesis, which has no field name."""
     if node.type not in {"reference_declarator", "parenthesized_declarator"}:
         return None
     return node.named_children[0] if node.named_children else None
@@ -519,9 +506,8 @@ def _receiver(node: Node) -> str:
 
 
 def _class_name(node: Node) -> str:
-    """Return the class's name.
-
-    A Rust `impl` block has its type's name, an anonymous C struct its typedef's.
+    """Return the class's name. A Rust `impl` block has its type's name, an anonymous C struct its
+    typedef's.
     """
     name = node.child_by_field_name("name")
     if name is None and node.type == "impl_item":

@@ -1,8 +1,7 @@
 """Base classes and imported modules in each language.
 
-This module does not use the importing file's path when it reads an import. An import is stored as a
-line `prefix/part/part`. The prefix is `.` for the importing file's folder, `..` for the one above
-and so on, and empty for an absolute import. `imports` reads imports; `ModuleTable` finds the files
+An import is stored as a line `prefix/part/part`. The prefix is `.` for the importing file's folder,
+`..` for the one above, and so on, and empty for an absolute import. `ModuleTable` finds the files
 that one may mean.
 """
 
@@ -98,7 +97,6 @@ def _python(text: str, at: int) -> Iterator[str]:
 
 
 def _quoted(text: str, at: int) -> Iterator[str]:
-    """JavaScript, C, Ruby, PHP: yield a path in quotes."""
     match = _QUOTED.match(text, at)
     if match is not None:
         head = text[at : match.start("quote")]
@@ -169,10 +167,8 @@ _ROOTS = frozenset({"src", "lib", "python", "app"})
 
 
 class ModuleTable:
-    """Finds the files that an import may mean.
-
-    Each query builds a table and asks for few of the files. The table therefore reads only the last
-    part of each name, and the rest of a path on demand.
+    """Finds the files that an import may mean. It reads only the last part of each name first,
+    since a query asks for few of the files.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -185,7 +181,6 @@ class ModuleTable:
 
     @cached_property
     def _in_folder_of(self) -> Mapping[str, list[int]]:
-        """File numbers by folder."""
         numbers: defaultdict[str, list[int]] = defaultdict(list)
         for number, path in enumerate(self._paths):
             numbers[path.rpartition("/")[0]].append(number)
@@ -193,7 +188,6 @@ class ModuleTable:
 
     @cached_property
     def _by_last_folder(self) -> Mapping[str, list[str]]:
-        """Folders by the last part of their path."""
         folders: defaultdict[str, list[str]] = defaultdict(list)
         for folder in self._in_folder_of:
             folders[folder.rpartition("/")[2]].append(folder)
@@ -214,11 +208,9 @@ class ModuleTable:
         return _parts(folder) if stem in _PACKAGE_FILES else (*_parts(folder), stem)
 
     def find(self, line: str, importer: int) -> tuple[int, ...]:
-        """Return the numbers of the files that an import may mean; () if they are not in the
-        repository.
-
-        `a/b/c` may be the module c or a name c in module a/b. If several files match, the nearest
-        to the importer are returned. A folder (a Go package) means all its files.
+        """Return the numbers of the files that an import may mean; the nearest to the importer of
+        several. `a/b/c` may be module c or a name in module a/b. A folder (a Go package) means all
+        its files.
         """
         # The key has only the importer's folder, because files of one folder import much the same.
         key = line, self._paths[importer].rpartition("/")[0]
@@ -253,17 +245,14 @@ class ModuleTable:
         return tuple(n for n in numbers if self._closeness(n, importer) == nearest)
 
     def _is_top(self, number: int, importer: int) -> bool:
-        """Whether a one-part name can mean the file: at the top, below `src`, or beside."""
         above = self._module(number)[:-1]
         return not above or above[-1] in _ROOTS or above == self._folder(importer)
 
     def _closeness(self, number: int, importer: int) -> int:
-        """Return the number of leading folders that both paths share."""
         pairs = zip(self._folder(number), self._folder(importer), strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _in_folder(self, parts: tuple[str, ...]) -> tuple[int, ...]:
-        """Return files of a folder that ends in all parts but the first (a host, a project)."""
         for first in range(len(parts) - 1):
             tail = "/" + "/".join(parts[first:])
             ending = self._by_last_folder.get(parts[-1], ())

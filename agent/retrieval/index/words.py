@@ -1,8 +1,7 @@
 """Terms of queries and documents, and fast conversion of the words of many files to terms.
 
 A word (`\\w+`) gives the whole word and its parts (camelCase, snake_case, digits), lower-cased and
-stemmed, without stop words. Measured: splitting alone +4 points function@10, stemming +2 file@1.
-`WordScanner` finds and hashes words, `Vocabulary` converts each distinct word only once.
+stemmed, without stop words.
 """
 
 from __future__ import annotations
@@ -146,9 +145,8 @@ def _is_term(word: str) -> bool:
 
 
 def term_hash(term: str) -> int:
-    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine.
-
-    Among a million distinct terms, the probability that two share a hash is 3e-8.
+    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine. Among a
+    million distinct terms, the probability that two share a hash is 3e-8.
     """
     return int.from_bytes(
         blake2b(term.encode("utf-8", "replace"), digest_size=8).digest(), "little"
@@ -173,10 +171,9 @@ class Words:
 
 
 class WordScanner:
-    """Finds and hashes words.
-
-    The hash of bytes b_0..b_k is the sum of T[b_i] * BASE**i modulo 2**64 with a fixed random table
-    T. With prefix sums, the cost per word is constant. Hashes are the same on every machine.
+    """Finds and hashes words, the same on every machine. The hash of bytes b_0..b_k is the sum of
+    T[b_i] * BASE**i modulo 2**64 with a fixed random table T, so prefix sums give each in constant
+    time.
     """
 
     def __init__(self) -> None:
@@ -265,9 +262,7 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)  # odd; multiplying by it mixes the hash's 
 
 class Vocabulary:
     """Terms of words by the words' numbers, which are valid until the next call of `numbers`.
-
-    `words` uint64 (w,): hashes, as in `Words`. `flags` uint8 (w,). `sizes` int64 (w,): number of
-    terms of each word. `term_hashes` uint64 (t,): `term_hash` by term number. Not thread-safe.
+    `words` uint64 (w,), `flags` uint8 (w,), `sizes` int64 (w,) in terms. `term_hashes` uint64 (t,).
     """
 
     def __init__(self) -> None:

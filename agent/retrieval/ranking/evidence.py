@@ -88,9 +88,8 @@ class EvidenceSource(Protocol):
 def mention_evidence(
     _problem: Problem, mentions: Mentions, _snapshot: Snapshot, corpus: Corpus
 ) -> Evidence:
-    """Return evidence for the paths, modules, symbols and stack frames that the problem names.
-
-    This function is an `EvidenceSource`.
+    """Return evidence for the paths, modules, symbols and stack frames that the problem names. This
+    function is an `EvidenceSource`.
     """
     evidence = Evidence()
     named = [*(frame.path for frame in mentions.frames), *(path.path for path in mentions.paths)]
@@ -117,10 +116,9 @@ class PathTable:
                 self._by_name[name].append((number, path))
 
     def find(self, mention: str) -> tuple[int, ...]:
-        """Return the files that share the longest tail of path components with the mention.
-
-        `/usr/lib/site-packages/pkg/mod.py` matches `src/pkg/mod.py`: two common components are
-        enough. One is enough if either path is only a file name. More than MAX_AMBIGUITY are none.
+        """Return the files that share the longest tail of components with the mention, at least two
+        (`/usr/lib/site-packages/pkg/mod.py` is `src/pkg/mod.py`), or one if either is only a file
+        name.
         """
         parts = _path_parts(mention.lower())
         tails: list[tuple[int, int]] = []
@@ -171,7 +169,6 @@ def _add_frames(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: 
 
 
 def _pieces_at(corpus: Corpus, file: int, line: int, function: str) -> list[int]:
-    """Return the pieces that a frame means, by function name if known: line numbers change."""
     pieces = list(corpus.pieces_of(file))
     named = [number for number, piece in pieces if _leaf(piece.symbol) == function and function]
     here = [number for number, piece in pieces if _holds(piece, line)]
@@ -226,9 +223,8 @@ def _named_in(mention: NameMention) -> str:
 
 
 class _ModuleTable:
-    """Dotted module names. `src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`.
-
-    Only modules that match some part of a dotted name in `names` are stored.
+    """Dotted module names. `src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`. Only modules
+    that match some part of a dotted name in `names` are stored.
     """
 
     def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
@@ -244,9 +240,8 @@ class _ModuleTable:
 
     def find(self, name: str) -> tuple[tuple[int, ...], str, list[int]]:
         """Return the files of the longest prefix of `name` that is a module, the rest of the name,
-        and the pieces that it names.
-
-        The prefix must have at least two parts, or the module must define the rest of the name.
+        and the pieces that it names. A prefix of one part counts only if the module defines the
+        rest.
         """
         parts = name.split(".")
         for length in range(len(parts), 0, -1) if len(parts) > 1 else ():
@@ -261,7 +256,6 @@ class _ModuleTable:
         return (), "", []
 
     def _defined(self, file: int, symbol: str) -> list[int]:
-        """Return the pieces of a file that have exactly this symbol."""
         first, end = self._corpus.first_piece[file], self._corpus.first_piece[file + 1]
         names = self._corpus.symbols[first:end] if symbol else ()
         return [first + at for at, own in enumerate(names) if own == symbol]

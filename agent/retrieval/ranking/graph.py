@@ -1,7 +1,6 @@
 """Neighbours of the best pieces: callers, callees, base and derived classes, same names, imports.
 
-References are resolved by name alone. A name that several pieces define therefore counts less for
-each, and a name that more than `MAX_DEFINERS` pieces define is ignored.
+References are resolved by name alone, so a name that several pieces define counts less for each.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ _FILTER_BITS = 16  # the filter's table has 2**16 entries; it removes most uses 
 
 
 def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, float]) -> Evidence:
-    """Return evidence for the neighbours of the seeds: `pieces` and `files` with scores in (0, 1].
-
-    Features of pieces: "calls" (a seed calls it), "called-by" (it calls a seed), "inherits" (it is
-    a base or derived class of a seed or of the seed's class, or the method of that class with the
-    same name), "same-name". Features of files: "imports" (a seed imports it), "imported-by". A
-    value is the seed's score divided by the number of pieces or files that the name may mean; the
-    best value over all seeds counts. A seed is in the result only if another seed leads to it.
+    """Return evidence for the neighbours of the seeds, whose scores are in (0, 1]. Features of
+    pieces: "calls", "called-by", "inherits", "same-name"; of files: "imports", "imported-by". A
+    value is the seed's score divided by the number of pieces or files that the name may mean.
     """
     evidence = Evidence()
     links = _PieceLinks(corpus, evidence)
@@ -53,9 +48,8 @@ def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, 
 
 @dataclass(slots=True)
 class _PieceLinks:
-    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`.
-
-    The order of equal leaves is undefined: a stable sort takes five times as long.
+    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`. The
+    order of equal leaves is undefined: a stable sort takes five times as long.
     """
 
     corpus: Corpus
@@ -78,7 +72,6 @@ class _PieceLinks:
         ]
 
     def add_called(self, seed: int, score: float) -> None:
-        """Add the pieces that the seed calls or refers to, those of its own file first."""
         names = self.corpus.names.uses.of(seed)
         for found in self.definers(names):
             near = [piece for piece in found if self._file(piece) == self._file(seed)]
@@ -87,7 +80,6 @@ class _PieceLinks:
                 self._add(piece, seed, Reason("calls", share))
 
     def add_namesakes(self, seed: int, score: float) -> None:
-        """Add the pieces with the same name in other classes and files."""
         leaf = self.corpus.names.leaves[seed : seed + 1]
         for found in self.definers(leaf):
             for piece in found:
@@ -95,7 +87,6 @@ class _PieceLinks:
                     self._add(piece, seed, Reason("same-name", score / (len(found) - 1)))
 
     def add_relatives(self, seed: int, score: float) -> None:
-        """Add base and derived classes of the seed or its class, and methods of its name."""
         own, method = self._class_of(seed)
         if own is None:
             return
@@ -107,7 +98,6 @@ class _PieceLinks:
                 self._add(same, seed, reason)
 
     def _class_of(self, seed: int) -> tuple[int | None, str]:
-        """Return the class that the seed is, or is a method of, and the method's name."""
         symbol = self.corpus.symbols[seed]
         if self.corpus.pieces[seed].kind == "class":
             return seed, ""
@@ -115,7 +105,6 @@ class _PieceLinks:
         return self._symbols(seed).get(prefix) if prefix else None, method
 
     def _related(self, own: int) -> Iterator[tuple[int, float]]:
-        """Yield the base and derived classes of a class, and the weight of each."""
         corpus = self.corpus
         for found in self.definers(corpus.names.bases.of(own)):
             bases = [piece for piece in found if corpus.pieces[piece].kind == "class"]
@@ -129,7 +118,6 @@ class _PieceLinks:
                 yield piece, 1 / derived.size
 
     def add_callers(self, seeds: Mapping[int, float]) -> None:
-        """Add the pieces that use the name of a seed. The more there are, the less each counts."""
         numbers = sorted(seeds)
         names = self.corpus.names.leaves[numbers]
         users = self._users(names)
@@ -139,7 +127,6 @@ class _PieceLinks:
                 self._add(piece, seed, Reason("called-by", value))
 
     def _users(self, names: NDArray[np.uint64]) -> defaultdict[int, list[int]]:
-        """Return the pieces that use each of the names."""
         uses = self.corpus.names.uses
         mask = np.uint64((1 << _FILTER_BITS) - 1)
         may_match = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
@@ -160,7 +147,6 @@ class _PieceLinks:
         return int(self.corpus.piece_file[piece])
 
     def _symbols(self, piece: int) -> dict[str, int]:
-        """Return the first piece of each symbol in the same file."""
         file = self._file(piece)
         if file not in self.by_symbol:
             first, end = self.corpus.first_piece[file], self.corpus.first_piece[file + 1]
@@ -197,7 +183,6 @@ class _Importers:
         self._ends = list(accumulate(len(lines) + 1 for lines in files))
 
     def of(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the importing file's number and the import line."""
         if not name:
             return
         text, at, left = self._text, -1, _MAX_IMPORTERS

@@ -1,10 +1,6 @@
-"""Commit history as evidence: code that commits with similar messages changed.
-
-The problem is matched with the messages of past commits (BM25, as in
-`agent.retrieval.ranking.lexical`). The files and functions that the best commits changed get a
-share of their score, similar to version-history bug localisation (Wang & Lo, "Version History,
-Similar Report, and Structure", ICPC 2014). Only the snapshot's own commit and its ancestors are
-read.
+"""Commit history as evidence: code that commits with similar messages changed (BM25), similar to
+version-history bug localisation (Wang & Lo, "Version History, Similar Report, and Structure", ICPC
+2014).
 """
 
 from __future__ import annotations
@@ -40,12 +36,9 @@ _COCHANGE_PRIOR = 3.0  # changes; keeps the index low for two files that changed
 
 @dataclass(frozen=True, slots=True)
 class HistoryScores:
-    """Scores of the f files and n pieces of a corpus; each array's maximum is 1, or all of it is 0.
-
-    `files` float64 (f,) and `pieces` float64 (n,): similarity of the commits that changed it.
-    `file_commit` int64 (f,) and `piece_commit` int64 (n,): the commit of the table that contributed
-    most, -1 for none. `churn` float64 (f,): how often and how recently the file changed, on a log
-    scale.
+    """Scores of the f files and n pieces of a corpus, each array normalised. `files`, `pieces`
+    float64: similarity of the commits that changed it; `*_commit` int64: the one that contributed
+    most, -1 for none. `churn` float64 (f,): how often and how recently the file changed.
     """
 
     files: NDArray[np.float64]
@@ -75,9 +68,8 @@ def _file_numbers(corpus: Corpus) -> dict[str, int]:
 
 
 def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64]:
-    """Return the BM25 of each commit's message, float64 (c,).
-
-    Commits that changed no file or too many have 0; rarity and mean length leave them out.
+    """Return the BM25 of each commit's message, float64 (c,). Commits that changed no file or too
+    many have 0; rarity and mean length leave them out.
     """
     counted = (table.sizes >= 1) & (table.sizes <= MAX_FILES)
     if not counted.any() or not query.hashes.size or not table.vocabulary.size:
@@ -110,9 +102,8 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
 def _summed(
     owner: NDArray[np.int64], commit: NDArray[np.int64], gains: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum the gains by owner (-1: no owner) and scale them to a maximum of 1.
-
-    Also returns the commit that contributed most to each owner.
+    """Sum the gains by owner (-1: no owner) and scale them to a maximum of 1. Also returns the
+    commit that contributed most to each owner.
     """
     counted = (owner >= 0) & (gains > 0)
     owner, commit, gains = owner[counted], commit[counted], gains[counted]
@@ -130,14 +121,12 @@ def _piece_touches(
     path_file: NDArray[np.int64],
     shares: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return piece, commit and share for each function that a similar commit changed.
-
-    If several pieces of the file have the name, the share is divided equally among them.
+    """Return piece, commit and share for each function that a similar commit changed. If several
+    pieces of the file have the name, the share is divided equally among them.
     """
 
     @cache
     def _named(file: int) -> dict[str, list[int]]:
-        """Return the pieces of a file by the last part of their symbol."""
         by_name: defaultdict[str, list[int]] = defaultdict(list)
         for number, piece in corpus.pieces_of(file) if file >= 0 else ():
             if piece.symbol:
@@ -158,10 +147,9 @@ def _piece_touches(
 
 
 def cochange(table: HistoryTable, paths: Iterable[str]) -> dict[str, float]:
-    """Return the files that changed together with the given ones in commits of up to MAX_FILES
-    files, without the given ones, by falling value, then path.
-
-    The value is Jaccard's index, |both| / (|either| + prior), the highest over the given paths.
+    """Return other files that changed together with the given ones in commits of up to MAX_FILES
+    files, best first. The value is Jaccard's index, |both| / (|either| + prior), the highest over
+    them.
     """
     numbers = {path: number for number, path in enumerate(table.paths)}
     small = table.sizes[table.touch_commit] <= MAX_FILES
@@ -192,9 +180,8 @@ def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int])
 
 
 def history_evidence(table: HistoryTable, scores: HistoryScores) -> Evidence:
-    """Return features "history" and "churn" of files and "history-function" of pieces.
-
-    Each note names the commit that contributed most.
+    """Return features "history" and "churn" of files and "history-function" of pieces. Each note
+    names the commit that contributed most.
     """
 
     def _note(commit: int) -> str:

@@ -1,12 +1,7 @@
-"""BM25 over pieces and whole files, with fields: a match in the name counts more than in the body.
+"""BM25 over pieces and whole files: a match in the name counts more than in the body.
 
-The formula is simple BM25F (fields weighted before saturation, one length normalisation): Robertson
-& Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009). The weights below were
-measured (reference: file@1 38 -> 63 on 274 real issues, no model).
-
-Issue templates ask for versions, repeat rules and have boxes to tick, in words that are the same in
-every issue of a project. HTML comments, check boxes and lines of the repository's own templates are
-therefore left out.
+Fields are weighted before saturation: Robertson & Zaragoza, "The Probabilistic Relevance Framework:
+BM25 and Beyond" (2009). What issue templates ask for is left out of the query.
 """
 
 from __future__ import annotations
@@ -47,10 +42,8 @@ MAX_QUERY_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LexicalQuery:
-    """Distinct `terms` by ascending hash: `hashes` uint64 (q,), all weights float64 (q,).
-
-    `weights` are for the whole problem; `title`, `prose` and `code` for its parts, 0 for terms that
-    are not in the part. Code blocks show what was run; prose says what was meant.
+    """Distinct `terms` by ascending hash: `hashes` uint64 (q,), weights float64 (q,) for the whole
+    problem, and for its parts, 0 for terms that are not in the part.
     """
 
     terms: tuple[str, ...]
@@ -86,10 +79,8 @@ def _weights(counts: Counter[str]) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Documents as bags of the query's terms: `n` documents, `m` distinct (document, term) pairs.
-
-    `owner`, `term` int64 (m,); `saturated` float64 (m,): frequency after BM25's saturation and
-    length normalisation; `rarity` float64 (q,): inverse document frequency.
+    """Documents as bags of the query's terms: `owner`, `term` int64 (m,); `saturated` float64 (m,):
+    frequency after BM25's saturation and length normalisation; `rarity` float64 (q,).
     """
 
     size: int
@@ -113,10 +104,9 @@ class Bag:
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """Pieces (name, path, text), files (path, text) and names of pieces alone, for one query.
-
-    `names` float64 (n,): weight of the query's terms in a piece's name over the square root of its
-    length. `path_coverage` float64 (f,): share of the query's weight that occurs in a file's path.
+    """Pieces (name, path, text) and files (path, text) for one query. `names` float64 (n,): weight
+    of its terms in a piece's name. `path_coverage` float64 (f,): share of its weight in a file's
+    path.
     """
 
     pieces: Bag
@@ -134,7 +124,6 @@ class _Postings:
     weight: NDArray[np.float64]
 
     def and_also(self, other: _Postings) -> _Postings:
-        """Return the postings of both."""
         pairs = ((self.owner, other.owner), (self.term, other.term))
         owner, term = (np.concatenate(pair) for pair in pairs)
         return _Postings(owner, term, np.concatenate([self.weight, other.weight]))
@@ -174,7 +163,6 @@ def _path_postings(
 
     @cache  # many folders and words are repeated
     def _read(text: str) -> tuple[int, tuple[int, ...]]:
-        """Return the number of terms in a text, and the numbers of those that the query has."""
         words = WORD.findall(text)
         if words != [text]:
             parts = [_read(word) for word in words]
@@ -198,7 +186,6 @@ def _path_postings(
 
 
 def _of_pieces(postings: _Postings, corpus: Corpus) -> _Postings:
-    """Convert postings of files to postings of each of their pieces."""
     first = np.array(corpus.first_piece, dtype=np.int64)
     sizes = np.diff(first)[postings.owner]
     starts = np.repeat(first[postings.owner] - np.cumsum(sizes) + sizes, sizes)
@@ -240,9 +227,8 @@ MAX_CHARS = 512_000
 
 
 def document_text(chunk: Chunk) -> str:
-    """Return path, qualified name and code, in that order, because models cut the end.
-
-    For files that hold secrets, only the path: the text may be sent to a server.
+    """Return path, qualified name and code, in that order, because models cut the end. For files
+    that hold secrets, only the path: the text may be sent to a server.
     """
     parts = (chunk.path, chunk.symbol, "" if is_secret_path(chunk.path) else chunk.text)
     return "\n".join(part for part in parts if part)[:MAX_CHARS]
@@ -303,7 +289,6 @@ def without_boilerplate(problem: Problem, snapshot: Snapshot) -> Problem:
 
 
 def _outside_comments(text: str) -> Iterator[str]:
-    """Yield the text outside HTML comments. An unclosed comment counts as text."""
     start = 0
     while (opened := text.find("<!--", start)) >= 0:
         closed = text.find("-->", opened + 4)
@@ -315,7 +300,6 @@ def _outside_comments(text: str) -> Iterator[str]:
 
 
 def _kept(text: str, known: frozenset[str]) -> Iterator[str]:
-    """Yield the lines that are in no template. Fenced code and logs are kept whole."""
     fenced = False
     for line in text.split("\n"):
         if _FENCE.match(line):
@@ -335,10 +319,8 @@ def _template_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _is_template(path: str) -> bool:
-    """Whether a path is an issue template of GitHub or GitLab.
-
-    Examples: `.github/ISSUE_TEMPLATE.md`, `.github/ISSUE_TEMPLATE/bug.yml`,
-    `.gitlab/issue_templates/`.
+    """Whether a path is an issue template of GitHub or GitLab. Examples:
+    `.github/ISSUE_TEMPLATE.md`, `.github/ISSUE_TEMPLATE/bug.yml`, `.gitlab/issue_templates/`.
     """
     lowered = path.lower()
     return "issue_template" in lowered and PurePosixPath(lowered).suffix in {

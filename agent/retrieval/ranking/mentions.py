@@ -102,7 +102,6 @@ _INLINE = re.compile(r"``?([^`\n]{1,200})``?")
 
 
 def _parts(body: str) -> Iterator[tuple[MentionPlace, str]]:
-    """Yield fenced blocks, text in backticks, and the rest. Indented blocks count as code too."""
     for number, part in enumerate(_FENCE.split(body)):
         if number % 2:
             yield MentionPlace.CODE, part
@@ -238,10 +237,8 @@ _SCRIPTS = frozenset({"javascript", "typescript", "tsx", "vue", "svelte"})
 
 
 def in_scope(problem: Problem, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with the files of its scope, and those outside that belong to it.
-
-    These are the files that a file of the scope imports, and those that the problem names by path.
-    Without a scope it is the snapshot itself.
+    """Return the snapshot with the files of its scope, those that they import, and those that the
+    problem names by path; the snapshot itself without a scope.
     """
     if not snapshot.scope:
         return snapshot
@@ -251,9 +248,8 @@ def in_scope(problem: Problem, snapshot: Snapshot) -> Snapshot:
 
 
 def _named(problem: Problem, snapshot: Snapshot, mine: set[str]) -> Iterator[str]:
-    """Yield the files outside that the problem names by path; a bare file name names none.
-
-    A path that may be one of the scope's own files names no other file.
+    """Yield the files outside that the problem names by path; a bare file name names none. A path
+    that may be one of the scope's own files names no other file.
     """
     mentions = read_mentions(problem)
     frames = [clean_path(frame.path) for frame in mentions.frames]
@@ -270,7 +266,6 @@ def _is_end(path: str, name: str) -> bool:
 
 
 def _imported(snapshot: Snapshot, mine: set[str]) -> Iterator[str]:
-    """Yield the files outside that a file of the scope imports, in the same language."""
     from agent.retrieval.index import ModuleTable, imports
 
     paths = [path for path in snapshot.files if path in mine or not is_vendored_path(path)]

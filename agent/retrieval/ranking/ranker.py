@@ -1,11 +1,8 @@
 """The learned ranker, the options of a retriever, and the models that they load.
 
-The ranker is two small ensembles of decision trees over the named features.
-
-`python -m training.ranker` trains them with LightGBM (LambdaMART: Burges, "From RankNet to
-LambdaRank to LambdaMART", 2010). They are stored as arrays, so running them needs only numpy. One
-ensemble ranks files, the other pieces. A score is the plain sum times a slope, plus the value of
-the leaf that the row reaches in each tree.
+Two ensembles of decision trees rank files and pieces: plain sum times a slope, plus the leaf of
+each tree. `python -m training.ranker` trains them (LambdaMART: Burges, "From RankNet to LambdaRank
+to LambdaMART", 2010).
 """
 
 from __future__ import annotations
@@ -37,12 +34,10 @@ _ARRAYS = ("roots", "feature", "threshold", "right", "value", "slope")
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """`t` trees in `m` nodes, and the names of the `k` features.
-
-    `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold` float32 (m,). A row goes to
-    the next node if its value is at most the threshold, else `right` nodes further, int32 (m,).
-    `value` float64 (m,): the output of a leaf; for a split, the mean of the nodes below it.
-    `slope`: initial weight of the first feature, the plain sum; the trees correct the result.
+    """`t` trees in `m` nodes: `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold`
+    float32 (m,). A row goes to the next node if its value is at most the threshold, else `right`
+    nodes further, int32 (m,). `value` float64 (m,): output of a leaf. `slope`: weight of the first
+    feature.
     """
 
     names: tuple[str, ...]
@@ -128,14 +123,9 @@ _FILENAME_BONUS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetrievalOptions:
-    """Parts and sizes of ranking.
-
-    `original`: the system before this one, for comparison. It takes the functions and whole files
-    that share the most words, and ranks them by cosine and file name alone. `prefilter` is the
-    number of chunks that are embedded. With the original system's 50, functions that word
-    statistics rank lower are lost. A local model embeds 100 chunks in about a second, and the gain
-    was measured with 100. `max_results` is the number of chunks in a ranking, far more than any
-    budget holds.
+    """Parts and sizes of ranking. `original`: the system before this one, for comparison.
+    `prefilter`: chunks that are embedded; 50 lose functions that word statistics rank lower.
+    `max_results`: chunks in a ranking, far more than any budget holds.
     """
 
     original: bool = False
@@ -154,10 +144,9 @@ class RetrievalOptions:
             raise ConfigurationError("the file name bonus must lie between 0 and 1000")
 
     def bonus(self, *, learned: bool, embedded: bool) -> float:
-        """Return what a file name in the problem adds to a score.
-
-        Without a value of its own: 0.2, as in the original system, beside a cosine that no ranker
-        precedes; else 0, because the ranker has a feature for it.
+        """Return what a file name in the problem adds to a score: by default 0.2, as in the
+        original system, beside a cosine that no ranker precedes; else 0, because the ranker has a
+        feature for it.
         """
         if self.filename_bonus is not None:
             return self.filename_bonus

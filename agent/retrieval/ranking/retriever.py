@@ -53,10 +53,9 @@ same results.
 
 
 def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the cosine of each row of `documents` (n, d) with `query` (d,); NaN for zero rows.
-
-    Both arrays are float32 and L2-normalised. Sums are float64, so that the order does not depend
-    on how the platform adds floats.
+    """Return the cosine of each row of `documents` (n, d) with `query` (d,), both float32 and
+    L2-normalised; NaN for zero rows. Sums are float64, so that the order is the same on every
+    platform.
     """
     rows = documents.astype(np.float64)
     values = rows @ query.astype(np.float64)
@@ -66,9 +65,8 @@ def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArr
 
 
 def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
-    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores.
-
-    A file gets the cosine of its best chunk. A chunk without a vector gets nothing.
+    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores. A
+    file gets the cosine of its best chunk. A chunk without a vector gets nothing.
     """
     positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
     terms = positive / _top(positive.tolist())
@@ -89,9 +87,8 @@ def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
 
 
 def _with_bonus(ranked: Ranked, problem: Problem, bonus: float, *, files: bool) -> Ranked:
-    """Add `bonus` to the chunks of files that the problem names, and to the `files` themselves.
-
-    A chunk of the original system without a vector must not rank above a real cosine.
+    """Add `bonus` to the chunks of files that the problem names, and to the `files` themselves. A
+    chunk of the original system without a vector must not rank above a real cosine.
     """
     if not bonus:
         return ranked
@@ -114,7 +111,6 @@ _Scored = TypeVar("_Scored", ScoredChunk, ScoredFile)
 
 
 def _scaled(scored: Sequence[_Scored]) -> list[_Scored]:
-    """Return these with their scores and reasons divided by the highest score."""
     scale = 1.0 / _top([one.score for one in scored])
     return [
         replace(
@@ -137,11 +133,8 @@ def _top(scores: Sequence[float]) -> float:
 
 
 class HybridRetriever:
-    """The `Retriever`. With `index_path` None, nothing is stored between runs.
-
-    `sources` None: only mentions in the problem are evidence. `workers` limits the processes that
-    build the index. `models`: the folder of the static encoder and the ranker; if one is missing,
-    ranking continues without it and reports that once.
+    """The `Retriever`. `index_path` None: nothing is stored between runs. `sources` None: only
+    mentions are evidence. `models`: the folder of the static encoder and the ranker.
     """
 
     def __init__(
@@ -230,7 +223,6 @@ class HybridRetriever:
         *,
         embedded: bool = False,
     ) -> Ranking:
-        """Add the bonus for file names, and report the note about what is missing."""
         if note:
             self._warn(note)
         bonus = self._options.bonus(learned=ranked.learned, embedded=embedded)
@@ -248,9 +240,8 @@ class HybridRetriever:
 async def embed_both(
     embedder: Embedder, query: str, texts: Sequence[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Embed query and texts at the same time. Returns (1, d) and (n, d).
-
-    Raises ProviderError, after both calls have ended.
+    """Embed query and texts at the same time. Returns (1, d) and (n, d). Raises ProviderError,
+    after both calls have ended.
     """
     tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
     first, second = await asyncio.gather(*tasks, return_exceptions=True)
@@ -262,9 +253,8 @@ async def embed_both(
 
 
 def no_words(ranking: Ranking) -> tuple[str, ...]:
-    """Return the note that no word of the problem occurs in the repository, or ().
-
-    Only callers that rank the user's own problem report it; a model's searches often find nothing.
+    """Return the note that no word of the problem occurs in the repository, or (). Only callers
+    that rank the user's own problem report it; a model's searches often find nothing.
     """
     return tuple(note for note in ranking.notes if note == NO_WORDS)
 

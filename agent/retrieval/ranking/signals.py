@@ -1,11 +1,7 @@
-"""Signals of one problem for every file and piece of a corpus. Features are computed from them.
+"""Signals of one problem for every file and piece of a corpus, and the features computed from them.
 
-Dense signals (word statistics, cosine of static vectors) are computed for everything. Together with
-the evidence they form the plain sum, which selects the candidates. Features are computed for
-candidates only.
-
-    file  = best piece + whole file + evidence
-    piece = piece + file / best file + evidence
+Together with the evidence, dense signals form the plain sum, which selects the candidates: file =
+best piece + whole file + evidence; piece = piece + file / best file + evidence.
 """
 
 from __future__ import annotations
@@ -81,10 +77,8 @@ _ASIDE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Signals of `n` pieces and `f` files; every array is float64, normalised to a maximum of 1.
-
-    `pieces`, `files`: the plain sums. `static`: cosine of each piece, or None. `piece_columns` and
-    `file_columns` hold the dense features by name.
+    """Signals of `n` pieces and `f` files, float64, normalised to a maximum of 1. `pieces`,
+    `files`: the plain sums. `piece_columns` and `file_columns` hold the dense features by name.
     """
 
     corpus: Corpus
@@ -106,9 +100,8 @@ def measure(
     evidence: Evidence,
     static: NDArray[np.float64] | None,
 ) -> Signals:
-    """Compute all dense signals and the plain sums.
-
-    `static` float64 (n,): cosines, NaN for pieces without a vector.
+    """Compute all dense signals and the plain sums. `static` float64 (n,): cosines, NaN for pieces
+    without a vector.
     """
     factors = np.array(
         [_PROSE_WEIGHT if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
@@ -152,7 +145,6 @@ def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def ranks_of(chosen: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the ranks of the chosen positions among all: 1 is the highest score; ties by position.
-
     Sorting values is many times faster than sorting positions, so ties are counted afterwards.
     """
     values, ordered = scores[chosen], np.sort(scores)
@@ -270,9 +262,7 @@ def _column(values: Iterable[float]) -> NDArray[np.float64]:
 
 
 def piece_matrix(signals: Signals, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the features of these pieces and then of their files,
-    (len(pieces), len(PIECE_NAMES)).
-    """
+    """Return the features of these pieces, then of their files, (n, len(PIECE_NAMES))."""
     corpus = signals.corpus
     position = {int(number): row for row, number in enumerate(pieces)}
     bm25 = signals.piece_columns["bm25"]

@@ -67,9 +67,8 @@ UNRANKED = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Chunks and files in the order `-score, path, start`, out of `total` chunks.
-
-    `notes` say what was missing. `learned`: scores are the ranker's margins.
+    """Chunks and files in the order `-score, path, start`, out of `total` chunks. `notes` say what
+    was missing. `learned`: scores are the ranker's margins.
     """
 
     chunks: tuple[ScoredChunk, ...]
@@ -158,7 +157,6 @@ def _static_cosines(
 
 
 def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
-    """Add evidence for the neighbours of the best pieces by the plain sum."""
     from agent.retrieval.ranking.graph import neighbours
 
     best = choose_candidates(signals, _SEEDS)
@@ -192,7 +190,6 @@ _PIECE_PARTS = (("lexical", "bm25", 1.0), ("static", "static", STATIC_WEIGHT))
 def _scored_chunks(
     signals: Signals, numbers: NDArray[np.int64], snapshot: Snapshot, ranker: Ranker | None
 ) -> Iterator[ScoredChunk]:
-    """Yield the chunks of these pieces."""
     corpus, pieces = signals.corpus, numbers.tolist()
     starts, changes = signals.pieces[numbers], np.zeros(numbers.size)
     if ranker is not None:
@@ -232,7 +229,6 @@ def _scored_files(
 
 
 def _lines(corpus: Corpus, pieces: Iterable[int], snapshot: Snapshot) -> dict[str, list[str]]:
-    """Return the lines of the pieces' files, each split only as far as its pieces reach."""
     ends: dict[str, int] = {}
     for number in pieces:
         path = corpus.path_of(number)
@@ -253,7 +249,6 @@ def _parts(
 
 
 def _weighted(features: Mapping[str, Reason]) -> list[Reason]:
-    """Return the evidence with its weights in the plain sum."""
     return [
         replace(reason, value=reason.value * EVIDENCE_WEIGHTS.get(reason.feature, 1.0))
         for reason in features.values()
@@ -262,7 +257,6 @@ def _weighted(features: Mapping[str, Reason]) -> list[Reason]:
 
 
 def _reasons(parts: Sequence[Reason], start: float, change: float) -> tuple[Reason, ...]:
-    """Return the parts of the plain sum, scaled to the sum `start`, and what the trees add."""
     total = sum(part.value for part in parts)
     scale = start / total if total > 0.0 else 0.0
     reasons = [replace(part, value=part.value * scale) for part in parts]
@@ -277,9 +271,8 @@ def _reasons(parts: Sequence[Reason], start: float, change: float) -> tuple[Reas
 def overlap_stage(
     problem: Problem, snapshot: Snapshot, limit: int, cancel: threading.Event
 ) -> Ranked:
-    """Return the `limit` files and functions that share the most words with the problem.
-
-    Raises Cancelled.
+    """Return the `limit` files and functions that share the most words with the problem. Raises
+    Cancelled.
     """
     words = _words(problem.text)
     chunker = TreeSitterChunker()
@@ -307,9 +300,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 def by_cosine(first: Ranked, cosines: NDArray[np.float64]) -> Ranked:
-    """Return the first n chunks and their files, ordered by the cosines (n,) alone.
-
-    A chunk that could not be embedded (NaN) comes after all others.
+    """Return the first n chunks and their files, ordered by the cosines (n,) alone. A chunk that
+    could not be embedded (NaN) comes after all others.
     """
     values = np.nan_to_num(cosines, nan=UNRANKED).tolist()
     chunks: list[ScoredChunk] = []
@@ -334,10 +326,8 @@ _ABOUT_TESTS = frozenset({"test", "tests", "testsuite", "flaky", "pytest", "unit
 def candidate_files(
     snapshot: Snapshot, problem: Problem, mentions: Mentions
 ) -> tuple[SourceFile, ...]:
-    """Return files in path order without tests, vendored and generated code.
-
-    Such a file stays if the problem is clearly about it: its path is in the title, or the title is
-    about tests and its path is in the text. If no other file is left, all stay.
+    """Return files in path order without tests, vendored and generated code, except files whose
+    path is in the title, or in the text if the title is about tests. If no other is left, all stay.
     """
     files = all_files(snapshot)
     about_tests = not _ABOUT_TESTS.isdisjoint(_words(problem.title))

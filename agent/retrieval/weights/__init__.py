@@ -1,8 +1,7 @@
 """The model weights that ship with the package, and how arrays are read from and written to files.
 
-`ranker.npz` is the learned ranker, `static.npz` the static encoder. Files are numpy's `.npz`, never
-with pickled objects, the same bytes each time. `arrays_to_text` and `restore` carry a small model
-in a bundle, which is one source file.
+`ranker.npz` is the learned ranker, `static.npz` the static encoder, never with pickled objects.
+`arrays_to_text` and `restore` carry a small model in a bundle, which is one source file.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ SUFFIX = ".arrays.json"
 
 
 def arrays_to_text(data: bytes) -> str:
-    """The arrays of a `.npz` file as JSON, a number a line, exact to the last bit.
-
-    Raises ValueError for bytes that are no such file.
+    """The arrays of a `.npz` file as JSON, a number a line, exact to the last bit. Raises
+    ValueError for bytes that are no such file.
     """
     arrays = read_arrays(data)
     if arrays is None:
