@@ -179,6 +179,7 @@ class ValidationRecord(_Record):
     """
 
     verdict: str = ""
+    evidence: str = ""
     reason: str = ""
     backend: str = ""
     interpreter: str = ""
@@ -277,6 +278,7 @@ class RunRecord(_Record):
     status: Status
     exit_code: int = 0
     verdict: str | None = None
+    evidence: str | None = None
     message: str = ""
     diff: str = ""
     thought: str = ""
@@ -327,6 +329,7 @@ def make_record(
         status=status,
         exit_code=status.exit_code,
         verdict=best.report.verdict.value if best and best.report else None,
+        evidence=best.report.evidence or None if best and best.report else None,
         message=message,
         diff=best.patch.diff.decode("utf-8", "replace") if best and best.patch else "",
         thought=best.proposal.thought if best and best.proposal else "",

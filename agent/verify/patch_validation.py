@@ -51,7 +51,7 @@ from agent.verify.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.verify.judging.verdict import VerdictEvidence, decide
+from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.path_rules import is_test_side, steers_tests
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
@@ -369,6 +369,7 @@ def _final_report(
         report,
         outdated=evidence.outdated.findings,
         verdict=verdict,
+        evidence=grade(evidence) if verdict is Verdict.VERIFIED else "",
         reason=reason,
         selected=plan.selected if runs.by_files else (),
         before=runs.before,

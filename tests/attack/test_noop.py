@@ -63,10 +63,11 @@ def test_it_is_not_verified_unless_that_is_a_known_limit(
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_the_honest_fix_is(project: str, place: Place, needs: Callable[[str], None]) -> None:
-    """The control: what deserves it gets VERIFIED in each project."""
+    """The control: what deserves it gets VERIFIED in each project whose runner names its tests."""
     needs(project)
     verdict, reason = fixed(project, place)
-    assert verdict == Verdict.VERIFIED.value, reason
+    opaque = PROJECTS[project].opaque
+    assert verdict == (Verdict.NOT_REGRESSED if opaque else Verdict.VERIFIED).value, reason
 
 
 def test_the_limits_are_few() -> None:

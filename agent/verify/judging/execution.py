@@ -219,7 +219,7 @@ class RunAgain:
         outside, own = self.reported(""), self.reported(test)
         if test not in self.run.executed:  # it ran in another process (pytest-xdist)
             return outside
-        return own | Execution(outside.lines - self.code.new, frozenset(), outside.read)
+        return own | Execution(outside.lines - self.code.new, outside.names, outside.read)
 
     def reported(self, test: str) -> Execution:
         """Return what was reported of a test, as far as it was asked for."""

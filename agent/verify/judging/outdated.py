@@ -5,7 +5,6 @@ only if all of this holds:
 
 - It passes on the base. With the patch it fails, twice; in Python by an assertion of the test
   itself and not by an error.
-- It executes code that the patch changes, as far as that is recorded.
 - All tests that fail newly are called outdated, and they are few (`MOST_SHARE`).
 
 They excuse failures; they prove nothing. `judging.verdict` asks for a reproduction that holds too.
@@ -47,11 +46,6 @@ class OutdatedRuns:
 
     base: RunAgain
     patched: RunAgain
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether it is recorded what single tests execute."""
-        return any(self.patched.run.executed)  # "" is what happened outside of tests
 
     def executes(self, test: str) -> bool:
         """Whether a test executes what the patch changes."""
@@ -104,9 +98,9 @@ def judge_outdated(
         refused = _why_refused(test, after, runs)
         findings.append(OutdatedFinding(test, why[:_WHY_CHARS], shown, refused))
     passing = [t for t, o in after.outcomes.items() if o is Outcome.PASSED]
-    if runs.is_recorded:
+    if declared and all(map(runs.executes, declared)):
         executing = sum(map(runs.executes, passing)) + len(declared)
-    else:  # the tests of the same files count
+    else:  # not recorded, or a table that is read at import: the tests of the same files count
         files = {test.partition("::")[0] for test in declared}
         executing = sum(t.partition("::")[0] in files for t in passing) + len(declared)
     refusal = _refusal(failing, findings, executing)
@@ -130,10 +124,6 @@ def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], execut
 
 def _why_refused(test: str, after: TestRun, runs: OutdatedRuns) -> str:
     """Return why a failing test does not count as outdated, or ""."""
-    if runs.patched.ordered and not runs.is_recorded:
-        return "what it executes could not be recorded"
-    if runs.is_recorded and not runs.executes(test):
-        return "it executes nothing of what the patch changes"
     for run in (after, runs.patched.run):
         if run.outcomes.get(test) is not Outcome.FAILED:
             return "it does not fail by an assertion each time"

@@ -117,6 +117,12 @@ def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     return verdict, "\n\n".join(filter(None, (reason, about)))
 
 
+def grade(evidence: VerdictEvidence) -> str:
+    """Return how strong the evidence of a VERIFIED patch is: "given" or "own"."""
+    named = evidence.known is not None or (evidence.proof and not _is_command(evidence))
+    return "given" if named else "own"
+
+
 def _about_held(evidence: VerdictEvidence) -> str:
     """Say which files of the patch took no part because they steer the tests, or ""."""
     if not evidence.held:
@@ -173,6 +179,8 @@ def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
         words = f" The patch also edits existing tests: {listed(edited)}." if edited else ""
         return Verdict.VERIFIED, f"Fails on the base, passes with the patch: {proof}.{words}"
     counted = _project_counts(evidence, "test")
+    if evidence.proof and _is_command(evidence):
+        counted = "the test command fails on the base and passes with the patch, and names no test"
     reason = f"No test fails newly ({counted}), but none shows the fix{_why(evidence)}."
     if evidence.weakened:
         reason += f" The patch {evidence.weakened}."
@@ -313,9 +321,7 @@ def _proof(evidence: VerdictEvidence) -> str:
     parts = []
     if evidence.new_tests and evidence.new_tests.standing is Standing.PROVES:
         parts.append(evidence.new_tests.text)
-    if evidence.proof and _is_command(evidence):  # it stands for the tests of the project
-        return "; ".join([*parts, "the test command of the project"])
-    if evidence.proof:
+    if evidence.proof and not _is_command(evidence):  # an exit code does not say what passed
         tests = number(len(evidence.proof), "test")
         parts.append(f"{tests} of the project: {listed(evidence.proof)}")
     return "; ".join([*parts, _project_counts(evidence, "other test")]) if parts else ""

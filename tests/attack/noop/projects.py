@@ -18,6 +18,7 @@ class Project:
     files: dict[str, str]
     test: ReproductionTest | None
     fix: dict[str, str]
+    opaque: bool = False  # its command names no test, so that nothing shows a fix
 
 
 # ------------------------------------------------------------------------- pytest, package at root
@@ -208,6 +209,7 @@ TALLY = Project(
     },
     test=None,
     fix={"tally/core.py": TALLY_CORE.replace("' '", "")},
+    opaque=True,
 )
 
 # -------------------------------------------------------------------------------------- JavaScript
@@ -261,6 +263,7 @@ SCRIPT = Project(
     },
     test=None,
     fix=_SLUG_FIX,
+    opaque=True,
 )
 
 # -------------------------------------------------------------------------------------------- Rust
