@@ -1,20 +1,12 @@
 """Solve many instances: `agent batch`.
 
-`run.run_batch` checks the request, opens the run folder and starts a `driver`, which gives jobs to
-an engine: worker processes of this machine (`worker`) or tasks of a Ray cluster (`ray_tasks`). The
-`journal` records every decision, and each worker its paid replies, so that a killed run can go on.
+`run_batch` checks the request, opens the run folder and starts a `Driver`, which gives jobs to an
+engine: worker processes of this machine or tasks of a Ray cluster. The journal records every
+decision, and each worker its paid replies, so that a killed run can go on.
 """
 
-from agent.batch.driver import BatchPlan, Driver, EngineName
-from agent.batch.progress import (
-    Progress,
-    Summary,
-    Unsolved,
-    cost_in_words,
-    progress_for,
-    replies_in_words,
-    unsolved_in_words,
-)
+from agent.batch.driver import BatchPlan, Driver
+from agent.batch.progress import Progress, RunCounts, Summary, Unsolved
 from agent.batch.run import run_batch, summary_of
 from agent.batch.run_folder import (
     INSTANCES,
@@ -28,16 +20,14 @@ from agent.batch.run_folder import (
     Finished,
     History,
     Journal,
-    RunEnded,
     RunStarted,
     SetAside,
     Started,
-    TaskFile,
     claim_run_folder,
     parse_entry,
     read_entries,
 )
-from agent.batch.worker import AttemptEnded, BatchEngine, Blame, LocalEngine, SolveJob
+from agent.batch.worker import AttemptEnded, BatchEngine, Blame, SolveJob
 
 __all__ = [
     "INSTANCES",
@@ -50,30 +40,23 @@ __all__ = [
     "BatchPlan",
     "Blame",
     "Driver",
-    "EngineName",
     "Entry",
     "Failed",
     "Fingerprint",
     "Finished",
     "History",
     "Journal",
-    "LocalEngine",
     "Progress",
-    "RunEnded",
+    "RunCounts",
     "RunStarted",
     "SetAside",
     "SolveJob",
     "Started",
     "Summary",
-    "TaskFile",
     "Unsolved",
     "claim_run_folder",
-    "cost_in_words",
     "parse_entry",
-    "progress_for",
     "read_entries",
-    "replies_in_words",
     "run_batch",
     "summary_of",
-    "unsolved_in_words",
 ]

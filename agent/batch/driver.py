@@ -1,4 +1,4 @@
-"""The driver decides which instance is next, how to handle the end of an attempt, and when to stop.
+"""The driver decides which instance is next, what the end of an attempt means, and when to stop.
 
 A `BatchEngine` runs the attempts, each in a thread. The decisions depend only on the journal and on
 the replies in the folders, so that a killed run continues in the same way.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from agent.batch.progress import Progress, RunCounts, cost_in_words
-from agent.batch.run_folder import INSTANCES, Failed, Finished, Journal, SetAside, Started, TaskFile
+from agent.batch.run_folder import INSTANCES, Failed, Finished, Journal, SetAside, Started
 from agent.batch.worker import AttemptEnded, BatchEngine, SolveJob
 from agent.datasets import (
     PredictionsForm,
@@ -32,9 +32,6 @@ from agent.results import kept as files
 # After this many attempts in a row without a result, the instances are not the cause. The number is
 # at least twice that of the workers, because attempts that run together fail for the same cause.
 _HOPELESS = 5
-
-
-EngineName = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class BatchPlan:
     max_tries: int = 2
     name: str | None = None
     force: bool = False
-    engine: EngineName = "local"
+    engine: Literal["local", "ray"] = "local"
     address: str = "auto"
     verbose: bool = False
 
@@ -98,13 +95,13 @@ class _Running:
 
 @dataclass(slots=True)
 class Driver:
-    """One run over the tasks of a file. `stop_reason` and `stop_status` say why it ended early.
+    """One run over `tasks`. `stop_reason` and `stop_status` say why it ended early.
 
     `instance_cost` is the limit of one instance in US dollars, `seconds` the life of a worker.
     """
 
     plan: BatchPlan
-    tasks: TaskFile
+    tasks: Sequence[SolverTask]
     journal: Journal
     predictions: PredictionsWriter
     progress: Progress
@@ -115,8 +112,8 @@ class Driver:
     stop_reason: str = ""
     stop_status: Status | None = None
     kept: int = 0  # predictions of instances that are not selected
+    pending: deque[int] = field(default_factory=deque)  # positions that have yet to start
     spending: dict[str, Spending] = field(default_factory=dict)  # by instance
-    _pending: deque[int] = field(default_factory=deque)
     _running: dict[asyncio.Future[AttemptEnded], _Running] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)  # of this run
     _too_small: dict[int, float] = field(default_factory=dict)  # budgets that were used up
@@ -125,7 +122,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.counts = RunCounts(len(self.tasks))
-        for name in {*self.tasks.ids, *self.journal.histories}:
+        for name in {*(task.instance_id for task in self.tasks), *self.journal.histories}:
             self.spending[name] = read_spending(self._folder(name))
 
     async def run(self) -> None:
@@ -152,11 +149,6 @@ class Driver:
         self.predictions.write(now=True)
 
     @property
-    def pending(self) -> int:
-        """The number of instances that have yet to start, or to start again."""
-        return len(self._pending)
-
-    @property
     def spent(self) -> Spending:
         """What all runs in the folder have spent."""
         every = self.spending.values()
@@ -177,10 +169,9 @@ class Driver:
         if self.stop_status is Status.INTERRUPTED:
             self.cancel()
             return
-        number = len(self._running)
         self._stop(Status.INTERRUPTED, "interrupted")
-        instances = "instance" if number == 1 else "instances"
-        self.progress.note(f"finishing {number} running {instances}; once more to stop them")
+        running = f"{len(self._running)} running"
+        self.progress.note(f"finishing the instances under way ({running}); once more to stop them")
 
     def cancel(self) -> None:
         """Stop the running instances. The next run starts them again."""
@@ -191,7 +182,6 @@ class Driver:
 
     def _stop(self, status: Status, reason: str) -> None:
         """Start no further instance."""
-        self.counts.draining = True
         if self.stop_status is None or status is Status.INTERRUPTED:
             self.stop_status, self.stop_reason = status, reason
 
@@ -202,13 +192,11 @@ class Driver:
 
         The predictions of instances that are not selected stay.
         """
-        selected = set(self.tasks.ids)
-        for position, name in enumerate(self.tasks.ids):
-            if not self._is_settled(name, selected=True):
-                self._pending.append(position)
-        for name in self.journal.histories:
-            if name not in selected:
-                self.kept += self._is_settled(name, selected=False)
+        for position, task in enumerate(self.tasks):
+            if not self._is_settled(task.instance_id, selected=True):
+                self.pending.append(position)
+        for name in sorted(self.journal.histories.keys() - {one.instance_id for one in self.tasks}):
+            self.kept += self._is_settled(name, selected=False)
 
     def _is_settled(self, name: str, *, selected: bool) -> bool:
         """Whether an instance is finished or set aside; its prediction is put."""
@@ -230,19 +218,18 @@ class Driver:
         return True
 
     def _fill(self, pool: ThreadPoolExecutor) -> None:
-        while self._pending and self.stop_status is None and len(self._running) < self.plan.workers:
-            position = self._pending[0]
+        while self.pending and self.stop_status is None and len(self._running) < self.plan.workers:
+            position = self.pending[0]
             budget = self._budget(position)
             if budget is not None and budget <= self._too_small.get(position, 0.0):
                 if not self._running:
                     self._stop(
                         Status.BUDGET,
-                        f"--max-total-cost {self.plan.total_cost:g}: "
-                        f"{self.spent_in_words()} are spent, and the next call may cost more than "
-                        "what is left; raise it to go on",
+                        f"--max-total-cost {self.plan.total_cost:g}: {self.spent_in_words()} are "
+                        "spent, and the next call may cost more than what is left; raise it",
                     )
                 return
-            self._pending.popleft()
+            self.pending.popleft()
             self._begin(pool, position, budget)
 
     def _budget(self, position: int) -> float | None:
@@ -257,13 +244,17 @@ class Driver:
         left = max(0.0, total - self.spent.cost_usd - held)
         if position in self._too_small:
             return left
-        return left / max(1, min(self.plan.workers - len(self._running), len(self._pending)))
+        return left / max(1, min(self.plan.workers - len(self._running), len(self.pending)))
 
     def _begin(self, pool: ThreadPoolExecutor, position: int, budget: float | None) -> None:
         task, plan = self.tasks[position], self.plan
         repository = find_repository(plan.repositories, task.repo)
         if repository is None:
-            self._unusable(task, f"no repository {task.repo} in {plan.repositories}")
+            self._unusable(
+                task,
+                f"no repository {task.repo}: {plan.repositories} has no folder "
+                f"{task.repo.replace('/', '__')}",
+            )
             return
         own = self.instance_cost
         is_less = budget is not None and (own is None or budget < own)
@@ -292,53 +283,45 @@ class Driver:
     def _take(self, running: _Running, ended: AttemptEnded) -> None:
         """Act on the end of an attempt."""
         job, position = running.job, running.position
-        name = job.task.instance_id
+        name, blame, status = job.task.instance_id, ended.blame, ended.status
         self.spending[name] = read_spending(Path(job.folder))
-        if ended.blame == "none":
+        if blame == "none":
             self._finish(job, ended)
             return
         self.journal.append(
-            Failed(
-                id=name,
-                attempt=job.attempt,
-                blame=ended.blame,
-                status=ended.status,
-                reason=ended.message,
-            )
+            Failed(id=name, attempt=job.attempt, blame=blame, status=status, reason=ended.message)
         )
-        match ended.blame:
+        match blame:
             case "row":
                 self._unusable(job.task, ended.message)
             case "budget":
-                self._pending.appendleft(position)
+                self.pending.appendleft(position)
                 self._too_small[position] = job.budget_usd or 0.0
-                self._say(name, f"waits: {ended.message}")
+                self.progress.ended(name, f"waits: {ended.message}")
             case "stopped":
-                self._pending.appendleft(position)
-                self._say(name, "stopped")
+                self.pending.appendleft(position)
+                self.progress.ended(name, "stopped")
             case _:
                 self._failed(job, ended, position)
 
     def _finish(self, job: SolveJob, ended: AttemptEnded) -> None:
-        name = job.task.instance_id
+        name, status, verdict = job.task.instance_id, ended.status, ended.verdict
         self.journal.append(
             Finished(
                 id=name,
                 attempt=job.attempt,
-                status=ended.status,
-                verdict=ended.verdict,
+                status=status,
+                verdict=verdict,
                 seconds=ended.seconds,
             )
         )
         record = files.read_result(Path(job.folder))
         self.predictions.put(name, record.diff if record else "")
-        self.counts.finish(ended.status, ended.verdict, fresh=True)
+        self.counts.finish(status, verdict, fresh=True)
         self._in_a_row = 0
-        words = [ended.status.value, *([ended.verdict] if ended.verdict else [])]
-        accepted = ended.status is Status.ACCEPTED
-        if not accepted:
-            words.append(_first_line(ended.message))
-        self._say(name, f"{', '.join(words)} [{ended.seconds:.1f} s]", ok=accepted)
+        why = "" if status is Status.ACCEPTED else _first_line(ended.message)
+        words = ", ".join(filter(None, (status.value, verdict, why)))
+        self.progress.ended(name, f"{words} [{ended.seconds:.1f} s]")
 
     def _failed(self, job: SolveJob, ended: AttemptEnded, position: int) -> None:
         """Handle an attempt that crashed or that failed because of its environment."""
@@ -349,31 +332,27 @@ class Driver:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
             self.predictions.put(name, files.read_patch(Path(job.folder)))
             self.counts.give_up(name, "set-aside", reason)
-            self._say(name, f"set aside after {crashes} tries: {reason}")
+            outcome = f"set aside after {crashes} tries: {reason}"
         elif ended.blame == "environment" and self._tries[position] >= self.plan.max_tries:
             self.counts.give_up(name, "left", reason)
-            self._say(name, f"left for the next run: {reason}")
+            outcome = f"left for the next run: {reason}"
         elif ended.blame == "environment" and ended.status is Status.USAGE:
             # A wrong setting, or an environment that cannot be built, fails at every try.
-            self._pending.appendleft(position)
-            self._say(name, reason)
+            self.pending.appendleft(position)
+            outcome = reason
             self._stop(ended.status, reason)
         else:
-            self._pending.append(position)
-            self._say(name, f"to be tried again: {reason}")
+            self.pending.append(position)
+            outcome = f"to be tried again: {reason}"
+        self.progress.ended(name, outcome)
         if self._in_a_row >= max(_HOPELESS, 2 * self.plan.workers):
             self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
 
     def _unusable(self, task: SolverTask, reason: str) -> None:
         name = task.instance_id
-        reason = reason.removeprefix(f"{name}: ")  # `_say` prints the name
+        reason = reason.removeprefix(f"{name}: ")  # the progress prints the name
         self.counts.give_up(name, "row", reason)
-        self._say(name, f"cannot be used: {reason}")
-
-    def _say(self, name: str, outcome: str, *, ok: bool = False) -> None:
-        if not ok:
-            self.counts.failures.append(f"{name}: {outcome}")
-        self.progress.ended(name, outcome, ok=ok)
+        self.progress.ended(name, f"cannot be used: {reason}")
 
 
 def _first_line(text: str) -> str:

@@ -1,38 +1,32 @@
-"""The counts of a run, and its progress on stderr.
-
-A terminal shows a live line; any other stderr gets one line for each attempt that ends.
-"""
+"""The counts of a run, its summary, and its progress on stderr."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
 from agent.errors import Status
 from agent.shared.terminal import inert, say, unfiltered
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
+UnsolvedKind = Literal["row", "set-aside", "left"]
+"""Why there is no final result: the row, its repository or commit cannot be used; the tries are
+used up; the next run takes it up.
+"""
 
-_LAST_FAILURES = 3
+_WORDS = {"set-aside": "set aside", "row": "unusable", "left": "left for the next run"}
 
 
 class Unsolved(BaseModel, frozen=True):
-    """An instance without a final result, or the place of a row that cannot be read.
-
-    "row": the row, its repository or commit cannot be used. "set-aside": its tries are used up.
-    "left": the next run takes it up.
-    """
+    """An instance without a final result, or the place of a row that cannot be read."""
 
     instance: str
-    kind: Literal["row", "set-aside", "left"]
+    kind: UnsolvedKind
     reason: str
 
 
@@ -63,6 +57,20 @@ class Summary(BaseModel, frozen=True):
     exit_code: int
     message: str
 
+    def in_words(self) -> str:
+        """Return the summary as a few lines."""
+        kinds = Counter[str](one.kind for one in self.unsolved)
+        counts = ", ".join(f"{number} {status}" for status, number in self.statuses.items())
+        kept = f" ({self.kept} kept of instances that are not selected)" if self.kept else ""
+        return (
+            f"{self.finished} of {self.instances} instances finished"
+            + (f": {counts}\n" if counts else "\n")
+            + ", ".join([f"{self.verified} verified", f"{self.pending} to be done", *_each(kinds)])
+            + f"\n{replies_in_words(self.replies)} paid in {self.seconds:.1f} s, "
+            f"{cost_in_words(self.cost_usd, self.unpriced)} in all\n"
+            f"predictions in {self.predictions}{kept}, everything else in {self.run}\n"
+        )
+
 
 def replies_in_words(number: int) -> str:
     """Return the number with its noun, such as "1 reply" or "2 replies"."""
@@ -77,163 +85,86 @@ def cost_in_words(dollars: float, unpriced: int) -> str:
     return f"${dollars:.4f} + {without}" if dollars else f"cost unknown ({without})"
 
 
+def _each(kinds: Counter[str]) -> list[str]:
+    return [f"{kinds[kind]} {words}" for kind, words in _WORDS.items() if kinds[kind]]
+
+
 @dataclass(slots=True)
 class RunCounts:
-    """Counts of a run over `total` selected instances.
-
-    `draining`: no further instance starts.
-    """
+    """Counts of a run over `total` selected instances. `fresh` ones were finished by this run."""
 
     total: int
-    draining: bool = False
     finished: int = 0
     fresh: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     unsolved: list[Unsolved] = field(default_factory=list)
-    failures: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_FAILURES))
-
-    @property
-    def accepted(self) -> int:
-        """The number of instances with an accepted patch."""
-        return self.statuses[Status.ACCEPTED.value]
-
-    @property
-    def verified(self) -> int:
-        """The number of instances with the verdict "verified"."""
-        return self.verdicts["verified"]
 
     def finish(self, status: Status, verdict: str | None, *, fresh: bool) -> None:
-        """Count a final result. `fresh`: this run made it."""
+        """Count a final result."""
         self.finished += 1
         self.fresh += fresh
         self.statuses[status.value] += 1
         self.verdicts[verdict or "none"] += 1
 
-    def give_up(self, instance: str, kind: Literal["row", "set-aside", "left"], why: str) -> None:
+    def give_up(self, instance: str, kind: UnsolvedKind, why: str) -> None:
         """Count an instance without a final result."""
         self.unsolved.append(Unsolved(instance=instance, kind=kind, reason=why))
 
-    def count(self, kind: str) -> int:
-        """Return the number of unsolved instances of a kind."""
-        return sum(unsolved.kind == kind for unsolved in self.unsolved)
-
-    def rate(self, seconds: float) -> float | None:
-        """Return the instances per hour of this run, None before the first."""
-        return self.fresh * 3600 / seconds if self.fresh and seconds > 0 else None
-
-    def eta(self, seconds: float) -> float | None:
-        """Return the seconds that the rest will take at this rate, None if unknown."""
-        rate = self.rate(seconds)
-        left = self.total - self.finished - len(self.unsolved)
-        return None if rate is None or self.draining else max(0, left) * 3600 / rate
+    def standing(self, cost: str, seconds: float) -> str:
+        """Return the state of a run of `seconds` in one line."""
+        parts = [
+            f"{self.finished:,}/{self.total:,} done",
+            f"{self.statuses[Status.ACCEPTED.value]:,} accepted, "
+            f"{self.verdicts['verified']:,} verified",
+            *_each(Counter[str](one.kind for one in self.unsolved)),
+            cost,
+        ]
+        if self.fresh:
+            left = max(0, self.total - self.finished - len(self.unsolved))
+            minutes = round(left * seconds / self.fresh / 60)
+            parts.append(f"ETA {minutes // 60} h {minutes % 60:02} min")
+        return " · ".join(parts)
 
 
 class Progress:
-    """Prints a line with the state of the run for each attempt that ends; nothing if `quiet`."""
+    """Prints a line for each attempt that ends; a terminal shows the state of the run below."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._standing: Callable[[], str] = str
-        self._counts = RunCounts(0)
+        self._live = None
+        if not quiet and sys.stderr.isatty():
+            from rich.console import Console
+
+            self._console = Console(file=unfiltered(sys.stderr))
+            self._live = self._console.status("")
 
     def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
         """Start the clock. Both arguments are read again whenever something is shown."""
         started = time.monotonic()
-        self._counts = counts
-        self._standing = lambda: standing(counts, cost(), time.monotonic() - started)
+        self._standing = lambda: counts.standing(cost(), time.monotonic() - started)
+        if self._live is not None:
+            self._live.update(self._standing())
+            self._live.start()
 
-    def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
+    def ended(self, instance: str, outcome: str) -> None:
         """Show that an attempt has ended."""
-        self.note(f"{instance}: {outcome} | {self._standing()}")
+        if self._live is None:
+            self.note(f"{instance}: {outcome} | {self._standing()}")
+        else:
+            self._live.update(self._standing())
+            self.note(f"{instance}: {outcome}")
 
     def note(self, text: str) -> None:
-        """Show a message."""
-        if not self._quiet:
-            say(_one_line(text))
+        """Show a message, which may be foreign text, in one line."""
+        line = inert(text, " ", kept="")
+        if self._live is not None:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif not self._quiet:
+            say(line)
 
     def close(self) -> None:
-        """End."""
-
-
-class TerminalProgress(Progress):
-    """A live line with the last failures below it; successes and notes scroll above it."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
-        super().__init__()
-        self._console = console
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=2, transient=True
-        )
-
-    def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
-        """Show the live line."""
-        super().begin(counts, cost)
-        self._live.start()
-
-    def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
-        """Print a success; the live part shows failures."""
-        if ok:
-            self.note(f"✓ {instance}: {outcome}")
-
-    def note(self, text: str) -> None:
-        """Print the message above the live line."""
-        self._console.print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Remove the live line."""
-        self._live.stop()
-
-    def _render(self) -> Text:
-        from rich.text import Text
-
-        text = Text(self._standing(), style="bold")
-        for failure in self._counts.failures:
-            text.append(f"\n  {_one_line(failure)}", style="yellow")
-        return text
-
-
-def progress_for(*, quiet: bool) -> Progress:
-    """Return the progress that fits where stderr goes."""
-    if quiet or not sys.stderr.isatty():
-        return Progress(quiet=quiet)
-    from rich.console import Console
-
-    return TerminalProgress(Console(file=unfiltered(sys.stderr)))
-
-
-def standing(counts: RunCounts, cost: str, seconds: float) -> str:
-    """Return the state of a run of `seconds` in one line."""
-    rate, eta = counts.rate(seconds), counts.eta(seconds)
-    parts = [
-        f"{counts.finished:,}/{counts.total:,} done",
-        f"{counts.accepted:,} accepted, {counts.verified:,} verified",
-        *unsolved_in_words(counts.count),
-        *([] if rate is None else [f"{rate:,.1f}/h"]),
-        cost,
-        *([] if eta is None else [f"ETA {duration(eta)}"]),
-    ]
-    return " · ".join(parts)
-
-
-def unsolved_in_words(count: Callable[[str], int]) -> list[str]:
-    """Return the number of each kind of `Unsolved`, in words, without kinds that are absent."""
-    return [f"{count(kind)} {words}" for kind, words in _WORDS.items() if count(kind)]
-
-
-_WORDS = {"set-aside": "set aside", "row": "unusable", "left": "left for the next run"}
-
-
-def duration(seconds: float) -> str:
-    """Return a duration such as "42 s", "3 min", "2 h 05 min"."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def _one_line(text: str) -> str:
-    """Return foreign text as one line without control characters."""
-    return inert(text, " ", kept="")
+        """Remove what is live."""
+        if self._live is not None:
+            self._live.stop()

@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import __version__
 from agent.batch.driver import BatchPlan, Driver
@@ -21,14 +19,14 @@ from agent.batch.run_folder import (
     TASKS,
     Fingerprint,
     Journal,
-    RunEnded,
     RunStarted,
-    TaskFile,
     claim_run_folder,
 )
 from agent.batch.worker import BatchEngine, LocalEngine
 from agent.datasets import (
+    InputProblem,
     PredictionsWriter,
+    SolverTask,
     check_folder,
     check_output,
     choose_form,
@@ -36,9 +34,7 @@ from agent.datasets import (
 )
 from agent.errors import ConfigurationError, ProviderError, SandboxUnavailable, Status
 from agent.settings import Settings, load
-
-if TYPE_CHECKING:
-    from agent.llm import Price
+from agent.shared.files import replace_file
 
 # A worker lives this many times the time limit of a solve, and some seconds more: it may wait for
 # a core, which does not count for the limit of the solve.
@@ -51,7 +47,8 @@ _LIST_SECONDS = 10.0
 def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
     """Solve all instances that are left.
 
-    Raises ConfigurationError before anything is paid, and SandboxUnavailable if the disk is full.
+    Raises ConfigurationError before anything is written, unless the run folder has other inputs,
+    and SandboxUnavailable if the disk is full.
     """
     settings, model = _check_settings(plan.flags)
     check_folder(plan.repositories)
@@ -59,9 +56,36 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
     folder = plan.folder
     if folder.absolute() == plan.output.absolute():
         raise ConfigurationError(f"--output {plan.output}: is the run's folder; name a file")
+    fingerprint = Fingerprint.of(settings, plan.dataset, model)
+    order = dict[str, None]()  # the ids of the whole data set
+    rows = list(read_tasks(plan.dataset, plan.selection, order))
+    tasks = [row for row in rows if not isinstance(row, InputProblem)]
+    _check_tasks(plan, tasks)
+    if plan.total_cost is not None:
+        asyncio.run(_check_price(settings))
+    name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
     try:
-        with claim_run_folder(folder):
-            return _run_claimed(plan, settings, model, progress)
+        with (
+            _engine(plan, settings) as engine,
+            claim_run_folder(folder),
+            contextlib.closing(Journal(folder / JOURNAL)) as journal,
+        ):
+            form = choose_form(plan.output, plan.form)
+            predictions = PredictionsWriter(plan.output, form, name, order)
+            seconds = _LIVES * settings.timeout + _MARGIN_SECONDS
+            driver = Driver(
+                plan, tasks, journal, predictions, progress, engine, settings.max_cost, seconds
+            )
+            _check_same(plan, driver, fingerprint)
+            for bad in rows:
+                if isinstance(bad, InputProblem):
+                    progress.note(f"{bad.place}: {bad.reason}; left out")
+                    driver.counts.give_up(bad.place, "row", bad.reason)
+            replace_file(
+                folder / TASKS, (task.model_dump_json().encode() + b"\n" for task in tasks)
+            )
+            fingerprint.save(folder / RUN)
+            return asyncio.run(_drive(driver))
     except OSError as error:
         raise SandboxUnavailable(
             f"{error.filename or folder}: {error.strerror or error}: repair this and run the same "
@@ -86,53 +110,51 @@ def _check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
     return settings, f"{chosen.model} at {without_credentials(chosen.base_url)}"
 
 
+def _check_tasks(plan: BatchPlan, tasks: Sequence[SolverTask]) -> None:
+    unknown = sorted(plan.selection.ids.difference(task.instance_id for task in tasks))
+    if unknown:
+        raise ConfigurationError(
+            f"--id {unknown[0]}: no such instance in {plan.dataset}; look at its ids"
+        )
+    if not tasks:
+        raise ConfigurationError(
+            f"{plan.dataset}: no usable row is selected; see --id, --slice, --match and the file"
+        )
+
+
 async def _check_price(settings: Settings) -> None:
     """Check that the price of a call is known, which a limit of the total cost needs.
 
     A server that does not answer passes. Raises ConfigurationError.
     """
+    from agent.llm import find_price, read_price
+    from agent.wiring import Connections, make_clock
+
+    if settings.prices is not None:
+        read_price(settings.prices)
+        return
     try:
-        price = await _price(settings)
+        async with contextlib.AsyncExitStack() as stack:
+            chosen = await Connections(stack, time_left=make_clock(_LIST_SECONDS)).choose(settings)
     except ProviderError:
         return
-    if price is None:
+    if (chosen.price or find_price(chosen.chat.model)) is None:
         raise ConfigurationError(
             "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICES "
             "to IN,OUT (US dollars per million tokens)"
         )
 
 
-async def _price(settings: Settings) -> Price | None:
-    """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
-    from agent.llm import find_price, read_price
-    from agent.wiring import Connections, make_clock
+@contextlib.contextmanager
+def _engine(plan: BatchPlan, settings: Settings) -> Iterator[BatchEngine]:
+    """Open the engine. Raises ConfigurationError if there is no such cluster."""
+    if plan.engine == "local":
+        yield LocalEngine()
+        return
+    from agent.batch.ray_tasks import open_cluster
 
-    if settings.prices is not None:
-        return read_price(settings.prices)
-    async with AsyncExitStack() as stack:
-        connections = Connections(stack, time_left=make_clock(_LIST_SECONDS))
-        chosen = await connections.choose(settings)
-        return chosen.price or find_price(chosen.chat.model)
-
-
-def _run_claimed(plan: BatchPlan, settings: Settings, model: str, progress: Progress) -> Summary:
-    folder, order = plan.folder, dict[str, None]()
-    fingerprint = Fingerprint.of(settings, plan.dataset, model)
-    with contextlib.ExitStack() as stack:
-        journal = stack.enter_context(contextlib.closing(Journal(folder / JOURNAL)))
-        rows = read_tasks(plan.dataset, plan.selection, order)
-        tasks = stack.enter_context(TaskFile(folder / TASKS, rows))
-        name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
-        predictions = PredictionsWriter(
-            plan.output, choose_form(plan.output, plan.form), name, order
-        )
-        seconds = _LIVES * settings.timeout + _MARGIN_SECONDS
-        driver = Driver(
-            plan, tasks, journal, predictions, progress, LocalEngine(), settings.max_cost, seconds
-        )
-        _check_same(plan, driver, fingerprint)
-        _check_rows(plan, driver)
-        return asyncio.run(_drive(plan, settings, fingerprint, driver))
+    with open_cluster(plan, settings) as engine:
+        yield engine
 
 
 def _check_same(plan: BatchPlan, driver: Driver, fingerprint: Fingerprint) -> None:
@@ -147,103 +169,49 @@ def _check_same(plan: BatchPlan, driver: Driver, fingerprint: Fingerprint) -> No
         driver.progress.note(f"{words}: {difference}")
 
 
-def _check_rows(plan: BatchPlan, driver: Driver) -> None:
-    tasks = driver.tasks
-    for bad in tasks.bad:
-        driver.progress.note(f"{bad.place}: {bad.reason}; left out")
-        driver.counts.give_up(bad.place, "row", bad.reason)
-    unknown = sorted(plan.selection.ids.difference(tasks.ids))
-    if unknown:
-        raise ConfigurationError(
-            f"--id {unknown[0]}: no such instance in {plan.dataset}; look at its ids"
-        )
-    if not tasks.ids:
-        raise ConfigurationError(
-            f"{plan.dataset}: no usable row is selected; see --id, --slice, --match and the file"
-        )
-
-
-async def _drive(
-    plan: BatchPlan, settings: Settings, fingerprint: Fingerprint, driver: Driver
-) -> Summary:
-    if plan.total_cost is not None:
-        await _check_price(settings)
-    with _engine(plan, settings, driver.tasks) as engine:
-        driver.engine = engine
-        fingerprint.save(plan.folder / RUN)
-        return await _driven(plan, driver)
-
-
-@contextlib.contextmanager
-def _engine(plan: BatchPlan, settings: Settings, tasks: TaskFile) -> Iterator[BatchEngine]:
-    """Open the engine. Raises ConfigurationError if there is no such cluster."""
-    if plan.engine == "local":
-        yield LocalEngine()
-        return
-    from agent.batch.ray_tasks import open_cluster
-
-    commits = defaultdict[str, list[str]](list)
-    for position in range(len(tasks)):
-        commits[tasks[position].repo].append(tasks[position].base_commit)
-    with open_cluster(plan.address, settings, plan.flags, commits, verbose=plan.verbose) as engine:
-        yield engine
-
-
-async def _driven(plan: BatchPlan, driver: Driver) -> Summary:
-    journal = driver.journal
-    begun, earlier = time.monotonic(), driver.spent
-    journal.append(
+async def _drive(driver: Driver) -> Summary:
+    begun, earlier, progress = time.monotonic(), driver.spent, driver.progress
+    driver.journal.append(
         RunStarted(
             version=__version__,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
             instances=len(driver.tasks),
         )
     )
-    if plan.total_cost is not None and earlier.unpriced:
+    if driver.plan.total_cost is not None and earlier.unpriced:
         replies = replies_in_words(earlier.unpriced)
-        driver.progress.note(f"{replies} of earlier runs without a price: not counted")
-    driver.progress.begin(driver.counts, driver.spent_in_words)
-    try:
-        with _signals(driver):
-            await driver.run()
-    finally:
-        driver.progress.close()
-    seconds = time.monotonic() - begun
-    with contextlib.suppress(OSError):  # a full disk was reported before
-        journal.append(RunEnded(seconds=round(seconds, 3)))
-    return summary_of(driver, replies=driver.spent.replies - earlier.replies, seconds=seconds)
-
-
-@contextlib.contextmanager
-def _signals(driver: Driver) -> Iterator[None]:
-    """Handle Ctrl-C (drain, then stop) and SIGTERM (stop)."""
+        progress.note(f"{replies} of earlier runs without a price: not counted")
+    progress.begin(driver.counts, driver.spent_in_words)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, driver.interrupt)
     loop.add_signal_handler(signal.SIGTERM, driver.cancel)
     try:
-        yield
+        await driver.run()
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
+        progress.close()
+    seconds = time.monotonic() - begun
+    return summary_of(driver, replies=driver.spent.replies - earlier.replies, seconds=seconds)
 
 
 def summary_of(driver: Driver, *, replies: int, seconds: float) -> Summary:
     """Return the summary of a run."""
-    counts = driver.counts
+    counts, spent = driver.counts, driver.spent
     code, message = _ending(driver)
     return Summary(
         instances=counts.total,
         finished=counts.finished,
         fresh=counts.fresh,
-        accepted=counts.accepted,
-        verified=counts.verified,
+        accepted=counts.statuses[Status.ACCEPTED.value],
+        verified=counts.verdicts["verified"],
         statuses=dict(sorted(counts.statuses.items())),
         verdicts=dict(sorted(counts.verdicts.items())),
         unsolved=tuple(counts.unsolved),
-        pending=driver.pending,
+        pending=len(driver.pending),
         kept=driver.kept,
-        cost_usd=round(driver.spent.cost_usd, 6),
-        unpriced=driver.spent.unpriced,
+        cost_usd=round(spent.cost_usd, 6),
+        unpriced=spent.unpriced,
         replies=replies,
         seconds=round(seconds, 3),
         predictions=driver.predictions.name,
@@ -253,38 +221,28 @@ def summary_of(driver: Driver, *, replies: int, seconds: float) -> Summary:
     )
 
 
+_ENDINGS = (
+    ("left", Status.PROVIDER, "left for another run"),
+    ("set-aside", Status.CRASHED, "set aside"),
+    ("row", Status.USAGE, "could not be used"),
+)
+
+
 def _ending(driver: Driver) -> tuple[int, str]:
     """Return the exit code and the message of the gravest problem."""
-    counts, failure = driver.counts, driver.predictions.failure
+    failure, status = driver.predictions.failure, driver.stop_status
     if failure is not None:
-        place = driver.predictions.name
         return (
             Status.SANDBOX.exit_code,
-            f"{place} could not be written ({failure.strerror or failure}): repair this and run "
-            "again; the results are kept",
+            f"{driver.predictions.name} could not be written ({failure.strerror or failure}): "
+            "repair this and run again; the results are kept",
         )
-    if driver.stop_status is not None and driver.pending:
-        again = ": the same command goes on from here"
-        interrupted = driver.stop_status is Status.INTERRUPTED
-        return driver.stop_status.exit_code, driver.stop_reason + again * interrupted
-    if counts.count("left"):
-        return (
-            Status.PROVIDER.exit_code,
-            f"{counts.count('left')} left for another run: {_first(driver, 'left')}",
-        )
-    if counts.count("set-aside"):
-        return (
-            Status.CRASHED.exit_code,
-            f"{counts.count('set-aside')} set aside: {_first(driver, 'set-aside')}",
-        )
-    if counts.count("row"):
-        return (
-            Status.USAGE.exit_code,
-            f"{counts.count('row')} could not be used: {_first(driver, 'row')}",
-        )
+    if status is not None and driver.pending:
+        again = ": the same command goes on from here" if status is Status.INTERRUPTED else ""
+        return status.exit_code, driver.stop_reason + again
+    for kind, status, words in _ENDINGS:
+        unsolved = [one for one in driver.counts.unsolved if one.kind == kind]
+        if unsolved:
+            first = f"{unsolved[0].instance}: {unsolved[0].reason}"
+            return status.exit_code, f"{len(unsolved)} {words}: {first}"
     return 0, ""
-
-
-def _first(driver: Driver, kind: str) -> str:
-    unsolved = next(item for item in driver.counts.unsolved if item.kind == kind)
-    return f"{unsolved.instance}: {unsolved.reason}"

@@ -1,14 +1,10 @@
-"""The folder of a run: its lock, its fingerprint, and the file of the selected instances.
+"""The folder of a run, and its journal: one JSON line for each event, written by the driver alone.
 
 RUN/run.json         the settings, model and data set of the run (`Fingerprint`)
-RUN/journal.jsonl    what has happened (`journal`)
-RUN/tasks.jsonl      the selected instances (`TaskFile`)
-RUN/instances/ID/    the folder of one instance (`agent.results.kept`)
+RUN/journal.jsonl    what has happened (`Journal`)
+RUN/tasks.jsonl      the selected instances
+RUN/instances/ID/    the folder of one instance (`agent.results`)
 RUN/lock             held by the driver
-
-The journal of a run: one JSON line for each event, appended by the driver alone.
-
-Every entry that a decision depends on is on the disk before the driver acts on it.
 """
 
 from __future__ import annotations
@@ -16,18 +12,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.batch.worker import Blame
-from agent.datasets import InputProblem, SolverTask
 from agent.errors import ConfigurationError, Status
 from agent.settings import Settings
 from agent.shared.files import AppendFile, locked, replace_file
@@ -40,97 +33,29 @@ RUN, JOURNAL, TASKS, INSTANCES, RUN_LOCK = (
     "lock",
 )
 
-# Each of these marks a run folder. A process that is killed at the beginning leaves only others.
-_MARKS = frozenset({RUN, JOURNAL})
-_OTHERS = frozenset({TASKS, INSTANCES, RUN_LOCK})
-
 
 @contextlib.contextmanager
 def claim_run_folder(folder: Path) -> Iterator[None]:
     """Create or reopen the folder of a run, and hold its lock for the block.
 
-    If the block raises before the journal has an entry, whatever this command created is removed
-    again. Raises ConfigurationError for a file, for a folder of something else, and if another
-    run holds the lock; OSError.
+    Raises ConfigurationError for a file, for a folder of something else, and if another run holds
+    the lock; OSError.
     """
-    _check(folder)
-    made = [path for path in (folder / INSTANCES, folder, *folder.parents) if not path.exists()]
-    present = frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
-    try:
-        (folder / INSTANCES).mkdir(parents=True, exist_ok=True)
-        with locked(folder / RUN_LOCK):
-            try:
-                yield
-            except BaseException:
-                if _has_begun(folder):
-                    made.clear()
-                else:
-                    for name in sorted((_MARKS | _OTHERS) - {INSTANCES} - present):
-                        (folder / name).unlink(missing_ok=True)
-                raise
-    except BaseException:
-        for path in made:
-            with contextlib.suppress(OSError):  # another program has put something there
-                path.rmdir()
-        raise
-
-
-def _has_begun(folder: Path) -> bool:
-    try:
-        return (folder / JOURNAL).stat().st_size > 0
-    except OSError:
-        return False
-
-
-def _check(folder: Path) -> None:
     for path in (folder, *folder.parents):
         if (path.exists() or path.is_symlink()) and not path.is_dir():
             raise ConfigurationError(
                 f"--run {folder}: {path} is not a folder; name a folder, which is created if needed"
             )
     names = frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
-    if names and not names & _MARKS and not names <= _OTHERS:
+    # A process that is killed at the beginning leaves neither of the first two.
+    if names and not names & {RUN, JOURNAL} and not names <= {TASKS, INSTANCES, RUN_LOCK}:
         raise ConfigurationError(
             f"--run {folder}: holds something else, not a run of this command; name an empty or "
             "a new folder with --run"
         )
-
-
-class TaskFile:
-    """The selected instances by position, in the order of the data set.
-
-    They stay on the disk, so that a large data set takes little memory. The file is written anew at
-    each start. `bad` are the rows that were left out. A context manager.
-    """
-
-    def __init__(self, path: Path, rows: Iterable[SolverTask | InputProblem]) -> None:
-        """Write `path`. Raises OSError and what `rows` raises."""
-        self.bad: list[InputProblem] = []
-        self.ids: list[str] = []
-        self._ends = array("Q", [0])
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        with os.fdopen(os.dup(self._handle), "wb") as file:
-            for row in rows:
-                if isinstance(row, InputProblem):
-                    self.bad.append(row)
-                    continue
-                line = row.model_dump_json().encode() + b"\n"
-                file.write(line)
-                self.ids.append(row.instance_id)
-                self._ends.append(self._ends[-1] + len(line))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, position: int) -> SolverTask:
-        start, end = self._ends[position], self._ends[position + 1]
-        return SolverTask.model_validate_json(os.pread(self._handle, end - start, start))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
+    (folder / INSTANCES).mkdir(parents=True, exist_ok=True)
+    with locked(folder / RUN_LOCK):
+        yield
 
 
 # Settings that are left out: keys must not be in a file, and paths, addresses and logs do not
@@ -214,17 +139,10 @@ class RunStarted(_Entry):
     """A driver has started the run. `time` is UTC, ISO 8601."""
 
     event: Literal["run"] = "run"
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     version: str
     time: str
     instances: int
-
-
-class RunEnded(_Entry):
-    """A driver has ended without being killed. Only people read this entry, so it is not synced."""
-
-    event: Literal["ended"] = "ended"
-    seconds: float
 
 
 class Started(_Entry):
@@ -266,7 +184,7 @@ class SetAside(_Entry):
     reason: str
 
 
-Entry = RunStarted | RunEnded | Started | Finished | Failed | SetAside
+Entry = RunStarted | Started | Finished | Failed | SetAside
 
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
 
@@ -312,13 +230,12 @@ class Journal:
         self._file = AppendFile(path)
 
     def append(self, entry: Entry) -> None:
-        """Append an entry. It is on the disk on return, unless it is for people only."""
-        line = entry.model_dump_json().encode() + b"\n"
-        self._file.append(line, sync=not isinstance(entry, RunEnded))
+        """Append an entry. It is on the disk on return, so that the driver may act on it."""
+        self._file.append(entry.model_dump_json().encode() + b"\n")
         self._fold(entry)
 
     def _fold(self, entry: Entry) -> None:
-        if not isinstance(entry, RunStarted | RunEnded):
+        if not isinstance(entry, RunStarted):
             self.histories[entry.id].add(entry)
 
     def close(self) -> None:

@@ -1,15 +1,14 @@
-"""One instance in a process of its own: the job, the driver's end, and the program of the worker.
+"""One instance in a process of its own: the job, the engine, and the program of the worker.
 
-A worker reads a `SolveJob` from its standard input, solves it as `agent solve` does, and writes its
-files to the instance's folder, how the attempt ended last. If its input ends, the driver is gone:
-it finishes the call under way, records the reply, and exits.
+A worker reads a `SolveJob` from its standard input, solves it, and writes its files to the
+instance's folder, how the attempt ended last. If its input ends, the driver is gone: it finishes
+the call under way, records the reply, and exits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
@@ -29,7 +28,7 @@ from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.llm.paid_replies import ReplyGate, ReplyRecording
 from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.shared.files import locked, replace_file
+from agent.shared.files import locked, open_locked, replace_file
 from agent.shared.terminal import say
 from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
@@ -105,7 +104,7 @@ class LocalEngine:
     """A `BatchEngine` of worker processes on this machine."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._environment = {**(environment or os.environ), **_THREADS}
+        self._environment = {**(os.environ if environment is None else environment), **_THREADS}
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._stopping = False
@@ -115,11 +114,18 @@ class LocalEngine:
         folder = Path(job.folder)
         folder.mkdir(parents=True, exist_ok=True)
         begun = time.monotonic()
-        with self._lock:
+        with self._lock, (folder / files.LOG).open("ab") as log:
             if self._stopping:
                 return STOPPED
             (folder / ENDED).unlink(missing_ok=True)
-            process = self._start(folder)
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
             self._processes.add(process)
         code: int | None = None
         assert process.stdin is not None
@@ -129,6 +135,9 @@ class LocalEngine:
                 process.stdin.flush()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(job.seconds)
+        except KeyboardInterrupt:  # in a task of Ray
+            self.cancel()
+            raise
         finally:
             _kill(process)
             process.wait()
@@ -140,17 +149,6 @@ class LocalEngine:
         if ended is None:
             ended = STOPPED if self._stopping else _died(folder, code, job.seconds)
         return ended.model_copy(update={"seconds": round(time.monotonic() - begun, 3)})
-
-    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
-        with (folder / files.LOG).open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
 
     def cancel(self) -> None:
         """Send SIGTERM to all workers, and SIGKILL to those that are left after a while."""
@@ -187,7 +185,9 @@ def _died(folder: Path, code: int | None, seconds: float) -> AttemptEnded:
 
 def main() -> None:
     """Serve one job from standard input, if one comes."""
-    source = _take_input()
+    source = os.fdopen(os.dup(0), "rb")
+    with Path(os.devnull).open("rb") as nothing:  # for the processes that this one starts
+        os.dup2(nothing.fileno(), 0)
     with contextlib.suppress(OSError):  # the kernel kills this process before the driver
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     line = source.readline()
@@ -197,15 +197,8 @@ def main() -> None:
     folder = Path(job.folder)
     with locked(folder / files.LOCK, wait=True):
         ended = asyncio.run(_attempt(job, folder, source))
+        ended = ended.model_copy(update={"message": _redactor()(ended.message)})
         replace_file(folder / ENDED, [ended.model_dump_json().encode(), b"\n"])
-
-
-def _take_input() -> BinaryIO:
-    """Return standard input, and give the processes that this one starts an empty one."""
-    source = os.fdopen(os.dup(0), "rb")
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    return source
 
 
 async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnded:
@@ -220,21 +213,18 @@ async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnde
             )
             return await _solve(job, folder, gate, source)
     except (RepositoryError, ProblemError) as error:
-        return _ended(error.status, "row", str(error))
+        return AttemptEnded(status=error.status, blame="row", message=str(error))
     except PatchshotError as error:
-        return _ended(error.status, "environment", str(error))
+        return AttemptEnded(status=error.status, blame="environment", message=str(error))
     except OSError as error:
-        reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-        return _ended(Status.SANDBOX, "environment", f"{reason}: repair this and run again")
+        reason = f"{error.filename or ''} {error.strerror or error}: repair this and run again"
+        return AttemptEnded(status=Status.SANDBOX, blame="environment", message=reason.strip())
     except asyncio.CancelledError:
         return STOPPED
     except Exception as error:  # noqa: BLE001  (the last line: a bug must end in one line too)
         say(_redactor()(traceback.format_exc()))
-        return _ended(Status.CRASHED, "crash", f"{type(error).__name__}: {error}")
-
-
-def _ended(status: Status, blame: Blame, message: str) -> AttemptEnded:
-    return AttemptEnded(status=status, blame=blame, message=_redactor()(message))
+        reason = f"{type(error).__name__}: {error}"
+        return AttemptEnded(status=Status.CRASHED, blame="crash", message=reason)
 
 
 async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO) -> AttemptEnded:
@@ -258,8 +248,8 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
             max_file_bytes=round(settings.max_file_mb * 1e6),
         )
         ledger.spend("snapshot", time.monotonic() - begun)
-        async with _watched(gate, source):
-            record = await _run(problem, snapshot, settings, reporter, ledger, gate, job)
+        _watch(gate, source)
+        record = await _run(problem, snapshot, settings, reporter, ledger, gate, job.task.repo)
     record = record.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
     files.write_result(folder, record, best.diff if best else b"")
@@ -288,7 +278,7 @@ async def _run(
     reporter: Reporter,
     ledger: Ledger,
     gate: ReplyGate,
-    job: SolveJob,
+    project: str,
 ) -> RunRecord:
     """Run the pipeline. Cancelled before it begins, it ends like an interrupted one."""
     from agent.run.pipeline import solve
@@ -296,70 +286,52 @@ async def _run(
 
     loop = asyncio.get_running_loop()
 
-    def around(inner: Sandbox) -> Sandbox:
-        return SlotSandbox(
-            inner,
-            settings.cache_dir / "slots",
-            len(os.sched_getaffinity(0)),
-            lambda seconds: loop.call_soon_threadsafe(ledger.wait, seconds),
-        )
+    def waited(seconds: float) -> None:
+        loop.call_soon_threadsafe(ledger.wait, seconds)
 
+    def around(inner: Sandbox) -> Sandbox:
+        return SlotSandbox(inner, settings.cache_dir / "slots", waited)
+
+    services = open_services(
+        settings, problem, snapshot, reporter, ledger, gate=gate, around=around, project=project
+    )
     try:
-        async with open_services(
-            settings,
-            problem,
-            snapshot,
-            reporter,
-            ledger,
-            gate=gate,
-            around=around,
-            project=job.task.repo,
-        ) as services:
-            return await solve(problem, snapshot, services, solve_options(settings), ledger)
+        async with services as parts:
+            return await solve(problem, snapshot, parts, solve_options(settings), ledger)
     except asyncio.CancelledError:
         return make_record(ledger, status=Status.INTERRUPTED, message="interrupted")
 
 
-@contextlib.asynccontextmanager
-async def _watched(gate: ReplyGate, source: BinaryIO) -> AsyncIterator[None]:
-    """Cancel the block on SIGTERM, or when the driver is gone."""
-    task = asyncio.current_task()
+def _watch(gate: ReplyGate, source: BinaryIO) -> None:
+    """Cancel the current task on SIGTERM, or when the driver is gone."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), source
-    )
 
-    def driver_gone(_: asyncio.Task[bytes]) -> None:
+    def driver_gone() -> None:
         gate.salvage = True
         task.cancel()
 
-    listening = asyncio.create_task(reader.read())
-    listening.add_done_callback(driver_gone)
+    def listen() -> None:
+        while os.read(source.fileno(), 1024):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(driver_gone)
+
+    threading.Thread(target=listen, daemon=True).start()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        yield
-    finally:
-        listening.remove_done_callback(driver_gone)
-        listening.cancel()
-        loop.remove_signal_handler(signal.SIGTERM)
-        transport.close()
 
 
 @contextmanager
 def _reporting(settings: Settings) -> Iterator[Reporter]:
     """Report to the log of the instance, and to PATCHSHOT_LOG_FILE if set."""
+    from agent.llm import LogFile
     from agent.shared.console import PlainReporter
 
-    redact = _redactor()
-    reporter = cast("Reporter", PlainReporter(verbose=True, redact=redact))
+    reporter = cast("Reporter", PlainReporter(verbose=True, redact=_redactor()))
     if settings.log_file is None:
         yield reporter
         return
-    from agent.llm import LogFile
-
-    with LogFile(settings.log_file, reporter, redact) as log:
+    with LogFile(settings.log_file, reporter, _redactor()) as log:
         yield log
 
 
@@ -371,19 +343,16 @@ def _redactor() -> Callable[[str], str]:
 
 
 class SlotSandbox(WrappedSandbox):
-    """Runs commands while it holds one of `cores` locks, which all workers of a machine share.
+    """Runs commands while it holds one lock of as many as cores, which all workers share.
 
-    If more tests than cores ran at once, they would all end late, and one that shares its core may
-    exceed its time limit through no fault of its own. `waited` is called with the seconds in which
-    this worker only waited for others.
+    If more tests than cores ran at once, one that shares its core might exceed its time limit
+    through no fault of its own. `waited` is called with the seconds in which this worker only
+    waited for others.
     """
 
-    def __init__(
-        self, inner: Sandbox, slots: Path, cores: int, waited: Callable[[float], object]
-    ) -> None:
+    def __init__(self, inner: Sandbox, slots: Path, waited: Callable[[float], object]) -> None:
         super().__init__(inner)
         self._slots = slots
-        self._cores = cores
         self._waited = waited
         self._running = 0
 
@@ -391,16 +360,6 @@ class SlotSandbox(WrappedSandbox):
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run the command once a slot is free; `cancel` ends the waiting too."""
-        slot = self._take(cancel)
-        self._running += 1
-        try:
-            return self.inner.run(command, workspace, cancel=cancel)
-        finally:
-            self._running -= 1
-            if slot is not None:
-                os.close(slot)
-
-    def _take(self, cancel: threading.Event | None) -> int | None:
         self._slots.mkdir(parents=True, exist_ok=True)
         begun, idle = time.monotonic(), not self._running
         slot = self._free_slot()
@@ -409,15 +368,17 @@ class SlotSandbox(WrappedSandbox):
             slot = self._free_slot()
         if idle:
             self._waited(time.monotonic() - begun)
-        return slot
+        self._running += 1
+        try:
+            return self.inner.run(command, workspace, cancel=cancel)
+        finally:
+            self._running -= 1
+            if slot is not None:
+                os.close(slot)
 
     def _free_slot(self) -> int | None:
-        for number in range(self._cores):
-            handle = os.open(self._slots / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(handle)
-            else:
+        for number in range(len(os.sched_getaffinity(0))):
+            handle = open_locked(self._slots / str(number))
+            if handle is not None:
                 return handle
         return None

@@ -20,7 +20,6 @@ from agent.batch import (
     Fingerprint,
     Finished,
     History,
-    RunEnded,
     RunStarted,
     SetAside,
     parse_entry,
@@ -240,7 +239,7 @@ def _journal(tree: RunFiles, notes: list[str]) -> tuple[list[str], dict[str, His
             bad += 1
         elif isinstance(entry, RunStarted):
             begun.append(entry.time)
-        elif not isinstance(entry, RunEnded):
+        else:
             histories.setdefault(entry.id, History()).add(entry)
     if bad:
         notes.append(f"{JOURNAL}: {bad:,} lines cannot be read and are passed over")

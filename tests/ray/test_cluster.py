@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.results.kept import EXCHANGES
 from tests.conftest import ROOT
 from tests.support.batch_command import RIGHT, WRONG, Bench, Held
 from tests.support.behaviours import Answer, Behaviour, ChatRequest, Good
@@ -54,13 +53,9 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
     script = TwoReplies()
     bench = make_bench([script])
     bench.rows(*map(bench.row, range(1, 11)))
-    # The other machine has neither the repositories nor the folder of the run.
-    hidden = [part for name in ("repos", "tmp") for part in ("--tmpfs", str(bench.folder / name))]
-    with RayCluster(*hidden) as cluster:
-        process = bench.start(*on(cluster, bench, "--workers", "4", "--run", "tmp/run"))
+    with RayCluster() as cluster:
+        process = bench.start(*on(cluster, bench, "--workers", "4"))
         bench.wait(lambda: script.repairs() == 4)
-        instances = bench.folder / "tmp/run/instances"
-        bench.wait(lambda: len(list(instances.glob(f"*/{EXCHANGES}"))) == 4)  # they are sent on
         lost = cluster.second.jobs()
         assert lost >= 1
         cluster.second.kill()
@@ -74,9 +69,17 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
         assert list(again.values()) == [2] * lost
         assert all("no such text" in prompt for prompt in again)  # those that were under way
         assert cluster.head.jobs() == 0
-    log = (bench.folder / "tmp/run/instances/owner__shop-1/log.txt").read_text()
-    assert log.startswith("attempt ")  # the log of a lost attempt is lost
     assert "127.0.0.3" in bench.stderr
+
+
+def test_a_folder_that_a_node_does_not_share_is_refused(
+    make_bench: MakeBench, ray_is_here: None
+) -> None:
+    bench = make_bench([Good(RIGHT)])
+    with RayCluster("--tmpfs", str(bench.folder / "repos")) as cluster:
+        code, summary = bench.run(*on(cluster, bench, "--workers", "3"))
+    assert code == 2
+    assert "has to be in a shared folder" in summary["message"]
 
 
 def test_ctrl_c_twice_leaves_nothing_on_the_nodes(

@@ -53,6 +53,7 @@ class ScriptedEngine:
         self._lock = threading.Lock()
         self._running = 0
         self.submitted: list[str] = []
+        self.attempts: list[int] = []
         self.most = 0
         self.cancelled = threading.Event()
 
@@ -60,12 +61,14 @@ class ScriptedEngine:
         """End as the script says."""
         with self._lock:
             self.submitted.append(job.task.instance_id)
+            self.attempts.append(job.attempt)
             self._running += 1
             self.most = max(self.most, self._running)
             result = self._script(job)
         time.sleep(0.05)  # attempts that start together are together
         if result.blame == "none":
             leave_result(Path(job.folder), job.task.instance_id, result.status)
+        Path(job.folder).mkdir(parents=True, exist_ok=True)
         self._on_end(job)
         with self._lock:
             self._running -= 1

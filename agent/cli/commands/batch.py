@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from agent.shared.files import is_report, replace_file
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
-    from agent.batch import Summary
     from agent.report import ReportSummary
 
 
@@ -56,7 +54,7 @@ def batch_command(
     flags: Mapping[str, Any], json: bool, quiet: bool, address: str | None, **given: Any
 ) -> int:
     """Solve many issues of a data set; limits without "total" are those of one instance."""
-    from agent.batch import BatchPlan, progress_for, run_batch
+    from agent.batch import BatchPlan, Progress, run_batch
     from agent.datasets import make_selection
 
     if address is not None and given["engine"] != "ray":
@@ -73,11 +71,11 @@ def batch_command(
         address=address or "auto",
         **given,
     )
-    summary = run_batch(plan, progress_for(quiet=quiet))
+    summary = run_batch(plan, Progress(quiet=quiet))
     if json:
         common.print_value(summary.model_dump(mode="json"))
     else:
-        common.write_stdout(batch_in_words(summary))
+        common.write_stdout(summary.in_words())
     if summary.message:
         say(f"agent: {common.make_redactor()(summary.message)}")
     return summary.exit_code
@@ -88,25 +86,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def batch_in_words(summary: Summary) -> str:
-    """Return the summary as a few lines."""
-    from agent.batch import cost_in_words, replies_in_words, unsolved_in_words
-
-    kinds: Counter[str] = Counter(unsolved.kind for unsolved in summary.unsolved)
-    rest = "".join(f", {part}" for part in unsolved_in_words(lambda kind: kinds[kind]))
-    kept = f" ({summary.kept} kept of instances that are not selected)" if summary.kept else ""
-    counts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
-    lines = [
-        f"{summary.finished} of {summary.instances} instances finished"
-        + (f": {counts}" if counts else ""),
-        f"{summary.verified} verified, {summary.pending} to be done{rest}",
-        f"{replies_in_words(summary.replies)} paid in {summary.seconds:.1f} s, "
-        f"{cost_in_words(summary.cost_usd, summary.unpriced)} in all",
-        f"predictions in {summary.predictions}{kept}, everything else in {summary.run}",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 # ------------------------------------------------------------------------------------ agent report

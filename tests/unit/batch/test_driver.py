@@ -19,11 +19,10 @@ from agent.batch import (
     Progress,
     SolveJob,
     Summary,
-    TaskFile,
     read_entries,
     summary_of,
 )
-from agent.datasets import InputProblem, PredictionsWriter, SolverTask
+from agent.datasets import PredictionsWriter, SolverTask
 from agent.errors import Status
 from tests.support.batch import ScriptedEngine, ended, make_task
 from tests.support.full_disk import full_at
@@ -37,7 +36,7 @@ class Bench:
     """A run folder and its data set; `run` is one driver from beginning to end."""
 
     folder: Path
-    rows: list[SolverTask | InputProblem]
+    rows: list[SolverTask]
     order: tuple[str, ...] = ()  # of the whole data set
 
     def __post_init__(self) -> None:
@@ -64,13 +63,10 @@ class Bench:
             total_cost=total_cost,
             max_tries=max_tries,
         )
-        with (
-            TaskFile(run / "tasks.jsonl", self.rows) as tasks,
-            closing(Journal(run / "journal.jsonl")) as journal,
-        ):
-            order = self.order or tasks.ids
+        with closing(Journal(run / "journal.jsonl")) as journal:
+            order = self.order or [row.instance_id for row in self.rows]
             predictions = PredictionsWriter(self.folder / "preds.json", "dict", "m", order)
-            driver = Driver(plan, tasks, journal, predictions, Progress(quiet=True), engine)
+            driver = Driver(plan, self.rows, journal, predictions, Progress(quiet=True), engine)
             before(driver)
             asyncio.run(driver.run())
             return summary_of(driver, replies=0, seconds=1.0)
@@ -98,7 +94,7 @@ def unsolved(summary: Summary) -> list[tuple[str, str, str]]:
     return [(item.instance, item.kind, item.reason) for item in summary.unsolved]
 
 
-def test_all_are_solved_in_order_with_as_many_at_once_as_told(bench: Bench) -> None:
+def test_all_are_solved_in_order_with_as_many_at_once_as_there_are_workers(bench: Bench) -> None:
     engine = ScriptedEngine(lambda _: ended())
     summary = bench.run(engine, workers=2)
     assert engine.submitted == names(1, 2, 3, 4)
@@ -113,20 +109,6 @@ def test_a_result_that_is_no_success_is_a_result(bench: Bench) -> None:
     assert (summary.exit_code, summary.accepted, summary.statuses) == (0, 0, {"broken": 4})
 
 
-def test_predictions_follow_every_instance(bench: Bench) -> None:
-    seen: list[int] = []
-
-    def read(_: SolveJob) -> None:
-        seen.append(len(bench.predictions))
-
-    def eager(driver: Driver) -> None:
-        write = driver.predictions.write
-        driver.predictions.write = lambda *, now=False: write(now=True)  # type: ignore[method-assign]
-
-    bench.run(ScriptedEngine(lambda _: ended(), on_end=read), before=eager)
-    assert seen == [0, 1, 2, 3]
-
-
 def test_a_second_run_goes_on_and_a_third_has_nothing_to_do(bench: Bench) -> None:
     bench.rows, everything = bench.rows[:2], bench.rows
     bench.run(ScriptedEngine(lambda _: ended()))
@@ -139,67 +121,44 @@ def test_a_second_run_goes_on_and_a_third_has_nothing_to_do(bench: Bench) -> Non
     idle = ScriptedEngine([])
     assert bench.run(idle).exit_code == 0
     assert idle.submitted == []
-
-
-def test_a_selection_takes_no_prediction_away(bench: Bench) -> None:
-    everything = bench.rows
-    bench.run(ScriptedEngine([ended(), ended(), CRASH, ended(), CRASH]))
-    before = bench.predictions
-    assert list(before) == names(1, 2, 3, 4)
-    for order, expected in ((tuple(names(1, 2, 3, 4)), (1, 2, 3, 4)), ((), (2, 1, 3, 4))):
-        bench.rows, bench.order = everything[1:2], order
-        summary = bench.run(ScriptedEngine([]))
-        assert (summary.instances, summary.finished, summary.kept) == (1, 1, 3)
-        assert list(bench.predictions) == names(*expected)
-        assert bench.predictions == before
-    bench.rows = everything
-    assert bench.run(ScriptedEngine([])).kept == 0
-
-
-def test_what_a_selection_leaves_out_and_has_no_result_is_not_in_it(bench: Bench) -> None:
-    everything = bench.rows
-    bench.rows = everything[:1]
-    bench.run(ScriptedEngine([GONE, GONE]))
-    bench.rows = everything[1:2]
-    assert bench.run(ScriptedEngine(lambda _: ended())).kept == 0
-    assert list(bench.predictions) == names(2)
-
-
-def test_an_instance_whose_folder_was_taken_away_is_solved_again(bench: Bench) -> None:
-    bench.run(ScriptedEngine(lambda _: ended()))
     (bench.folder / "run/instances/owner__shop-2/result.json").unlink()
     engine = ScriptedEngine(lambda _: ended())
     bench.run(engine)
     assert engine.submitted == names(2)
 
 
-def test_a_poisoned_instance_is_set_aside_and_stays_so(bench: Bench) -> None:
+def test_a_selection_takes_no_prediction_away(bench: Bench) -> None:
+    everything = bench.rows
+    bench.run(ScriptedEngine([ended(), ended(), CRASH, GONE, CRASH, GONE]))
+    before = bench.predictions
+    assert list(before) == names(1, 2, 3)  # the fourth has no result
+    bench.rows, bench.order = everything[1:2], tuple(names(1, 2, 3, 4))
+    summary = bench.run(ScriptedEngine([]))
+    assert (summary.instances, summary.finished, summary.kept) == (1, 1, 2)
+    assert bench.predictions == before
+    assert list(bench.predictions) == names(1, 2, 3)
+
+
+def test_an_instance_that_crashes_is_set_aside_with_its_best_patch(bench: Bench) -> None:
     def script(job: SolveJob) -> AttemptEnded:
         return CRASH if job.task.instance_id == "owner__shop-1" else ended()
 
-    engine = ScriptedEngine(script)
+    def keep(job: SolveJob) -> None:
+        (Path(job.folder) / "patch.diff").write_text("so far")
+
+    engine = ScriptedEngine(script, on_end=keep)
     summary = bench.run(engine)
     assert engine.submitted == names(1, 2, 3, 4, 1)
     assert unsolved(summary) == [("owner__shop-1", "set-aside", "killed")]
     assert (summary.exit_code, summary.finished) == (1, 3)
     assert "owner__shop-1: killed" in summary.message
-    assert bench.predictions["owner__shop-1"] == ""
+    assert bench.predictions["owner__shop-1"] == "so far"
     again = ScriptedEngine([])
     assert bench.run(again).exit_code == 1
     assert again.submitted == []
     more = ScriptedEngine(lambda _: ended())
     assert bench.run(more, max_tries=3).exit_code == 0
-    assert more.submitted == names(1)
-
-
-def test_the_best_patch_of_one_that_crashes_is_not_lost(bench: Bench) -> None:
-    def keep(job: SolveJob) -> None:
-        Path(job.folder).mkdir(parents=True, exist_ok=True)
-        (Path(job.folder) / "patch.diff").write_text("so far")
-
-    bench.rows = bench.rows[:1]
-    bench.run(ScriptedEngine(lambda _: CRASH, on_end=keep))
-    assert bench.predictions == {"owner__shop-1": "so far"}
+    assert more.attempts == [3]
 
 
 def test_what_the_provider_has_failed_is_left_for_the_next_run(bench: Bench) -> None:
@@ -229,18 +188,15 @@ def test_workers_share_what_is_left_and_one_that_needs_more_gets_all(bench: Benc
         small = job.budget_usd is not None and job.budget_usd < 1.0
         return ended("budget", Status.BUDGET, "too small") if small else ended()
 
-    bench.rows = bench.rows[:1] + bench.rows[1:2]
+    bench.rows = bench.rows[:2]
     summary = bench.run(ScriptedEngine(script), workers=2, total_cost=1.0)
-    assert sorted(budgets[:2], key=str) == [0.5, 0.5]
-    assert budgets[2:] == [1.0, 1.0]
+    assert budgets == [0.5, 0.5, 1.0, 1.0]
     assert (summary.exit_code, summary.finished) == (0, 2)
 
 
 def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench) -> None:
-    def refused(_: SolveJob) -> AttemptEnded:
-        return ended("budget", Status.BUDGET, "the next call may cost too much")
-
-    summary = bench.run(ScriptedEngine(refused), total_cost=1.0)
+    refused = ended("budget", Status.BUDGET, "the next call may cost too much")
+    summary = bench.run(ScriptedEngine(lambda _: refused), total_cost=1.0)
     assert (summary.exit_code, summary.pending) == (8, 4)
     assert "--max-total-cost 1" in summary.message
     engine = ScriptedEngine(lambda _: ended())
@@ -248,17 +204,16 @@ def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench)
     assert engine.submitted == names(1, 2, 3, 4)
 
 
-def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
+def test_an_unusable_row_is_named_and_the_others_go_on(bench: Bench) -> None:
     bench.rows.insert(0, make_task(9, repo="owner/gone"))
     missing = ended("row", Status.USAGE, "owner__shop-1: no commit aaaa")
     engine = ScriptedEngine([missing, ended(), ended(), ended()])
     summary = bench.run(engine)
     assert engine.submitted == names(1, 2, 3, 4)
-    assert [(name, kind) for name, kind, _ in unsolved(summary)] == [
-        ("owner__shop-9", "row"),
-        ("owner__shop-1", "row"),
-    ]
-    assert unsolved(summary)[1][2] == "no commit aaaa"  # the id is said once
+    (gone, no_commit) = unsolved(summary)
+    assert gone[:2] == ("owner__shop-9", "row")
+    assert "owner__gone" in gone[2]
+    assert no_commit == ("owner__shop-1", "row", "no commit aaaa")
     assert (summary.exit_code, summary.finished) == (2, 3)
     assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
 
@@ -286,18 +241,6 @@ def test_being_stopped_costs_no_try(bench: Bench) -> None:
     for _ in range(3):
         bench.run(ScriptedEngine([ended("stopped", Status.INTERRUPTED), CRASH, ended()]))
     assert bench.events.count("set-aside") == 0
-
-
-def test_attempts_are_counted_over_all_runs(bench: Bench) -> None:
-    attempts: list[int] = []
-    bench.rows = bench.rows[:1]
-    for word in (CRASH, ended()):
-        engine = ScriptedEngine([word], on_end=lambda job: attempts.append(job.attempt))
-        if word is CRASH:
-            bench.run(engine, max_tries=1)
-        else:
-            bench.run(engine)
-    assert attempts == [1, 2]
 
 
 def test_predictions_that_cannot_be_written_do_not_stop_the_run(bench: Bench) -> None:

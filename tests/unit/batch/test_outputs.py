@@ -1,4 +1,4 @@
-"""Predictions in all forms, the fingerprint of a run, and the folder of an instance."""
+"""Predictions in all forms, and the state of a run in words that steer no terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.batch import Fingerprint
-from agent.datasets.predictions import PredictionsForm, PredictionsWriter, choose_form
-from agent.errors import ConfigurationError
-from agent.results import kept as files
-from agent.settings import load
+from agent.batch import Progress, RunCounts
+from agent.datasets import PredictionsForm, PredictionsWriter, choose_form
+from agent.errors import ConfigurationError, Status
 from tests.support.full_disk import full_at
 
 IDS = ["b", "a", "\u00e9"]
@@ -37,9 +35,9 @@ def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Prediction
         predictions.put(IDS[position], f"diff\n\u2028{position}")
     predictions.write(now=True)
     entries = [entry(name, f"diff\n\u2028{n}") for n, name in enumerate(IDS)]
-    found = read(path, form)
-    assert found == ({e["instance_id"]: e for e in entries} if form == "dict" else entries)
-    assert list(found) == (IDS if form == "dict" else entries)
+    written = read(path, form)
+    assert written == ({e["instance_id"]: e for e in entries} if form == "dict" else entries)
+    assert list(written) == (IDS if form == "dict" else entries)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Prediction
         ("all_preds.jsonl", "dict", "dict"),
     ],
 )
-def test_the_form_is_chosen_or_told_by_the_name(
+def test_the_form_is_chosen_or_follows_from_the_name(
     name: str, chosen: PredictionsForm | None, form: PredictionsForm
 ) -> None:
     assert choose_form(Path(name), chosen) == form
@@ -72,54 +70,44 @@ def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> N
     assert [e["instance_id"] for e in read(path, "jsonl")] == ["b", "a"]
 
 
-def test_an_output_that_can_be_none_is_said_before(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no folder"):
         PredictionsWriter(tmp_path / "gone" / "p", "dict", "m", IDS)
     with pytest.raises(ConfigurationError, match="not a file"):
         PredictionsWriter(tmp_path, "dict", "m", IDS)
 
 
-def make(dataset: str = "d", model: str = "m", **flags: Any) -> Fingerprint:
-    made = Fingerprint.of(load(flags), Path(__file__), model)
-    return made.model_copy(update={"dataset": dataset})
+def counts() -> RunCounts:
+    made = RunCounts(100)
+    for _ in range(3):
+        made.finish(Status.ACCEPTED, "verified", fresh=True)
+    made.finish(Status.ACCEPTED, "not-regressed", fresh=False)
+    made.finish(Status.BROKEN, "regressed", fresh=True)
+    made.give_up("x", "set-aside", "killed")
+    made.give_up("y", "row", "no repository")
+    return made
 
 
-def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    assert make().check(path, force=False) == ()
-    make().save(path)
-    assert make().check(path, force=False) == ()
-    other = make("d2", "m2", context_tokens=3000)
-    with pytest.raises(ConfigurationError) as raised:
-        other.check(path, force=False)
-    for told in ("the data set has changed", "model m, now m2", 'context_tokens "auto", now 3000'):
-        assert told in str(raised.value)
-    assert make().check(path, force=False) == ()
-    assert len(other.check(path, force=True)) == 3
-    other.save(path)
-    assert other.check(path, force=False) == ()
+def test_counts_cost_and_the_time_that_is_left() -> None:
+    assert counts().standing("$1.5000", 3600.0) == (
+        "5/100 done · 4 accepted, 3 verified · 1 set aside · 1 unusable · $1.5000 · ETA 23 h 15 min"
+    )
+    assert RunCounts(7).standing("$0", 5.0) == "0/7 done · 0 accepted, 0 verified · $0"
 
 
-def test_keys_places_and_logs_are_no_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.json"
-    make().save(path)
-    monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
-    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
-    assert make(log_file="x").check(path, force=True) == ()
-    assert "secret" not in make().model_dump_json()
-
-
-def test_a_file_of_somebody_else(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="not written by this command"):
-        make().check(tmp_path / "run.json", force=True)
-
-
-def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
-    assert files.read_result(tmp_path) is None
-    assert files.read_patch(tmp_path) == ""
-    assert files.last_log_line(tmp_path) == ""
-    (tmp_path / "result.json").write_text('{"status":')
-    assert files.read_result(tmp_path) is None
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_line_an_attempt_unless_quiet(capfd: pytest.CaptureFixture[str], quiet: bool) -> None:
+    progress = Progress(quiet=quiet)
+    progress.begin(counts(), lambda: "$0.1000")
+    progress.note("one \x1b[2Jnote\n")
+    progress.ended("x", "accepted")
+    progress.close()
+    out, err = capfd.readouterr()
+    assert out == ""
+    if quiet:
+        assert err == ""
+        return
+    first, second = err.splitlines()
+    assert first == "one  [2Jnote "
+    assert second.startswith("x: accepted | 5/100 done · ")
+    assert "$0.1000" in second

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agent.batch import Finished, Started, read_entries
-from agent.cli.commands.common import refuse_overwriting
-from agent.errors import ConfigurationError, Status
+from agent.errors import Status
 from agent.llm.recording import exchange_of, format_exchange
 from agent.types import Completion, Usage
 from tests.support.agent_process import call_agent
@@ -32,81 +31,56 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def batch(flags: dict[str, Any] | None = None, **other: Any) -> int:
+def batch(**other: Any) -> int:
     given = {"dataset": Path("d.jsonl"), "repos": Path("repos"), "output": Path("p.json")}
-    return call_agent("batch", **{**given, **other, **(flags or {})})
+    return call_agent("batch", **{**given, **other})
 
 
 def files(place: Path) -> list[str]:
     return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
-def make_link(place: Path, name: str) -> None:
-    (place / name).symlink_to(place / "d.jsonl")
-
-
-def make_empty_set(place: Path, name: str) -> None:
-    (place / name).touch()
-
-
-def make_file(place: Path, name: str) -> None:
-    (place / name).write_text("x")
-
-
-def make_other(place: Path, name: str) -> None:
-    (place / name).mkdir()
-    (place / name / "mine").touch()
+def make_places(place: Path) -> None:
+    """A link to the data set, an empty file, a file, and a folder of something else."""
+    (place / "l").symlink_to(place / "d.jsonl")
+    (place / "e").touch()
+    (place / "f").write_text("x")
+    (place / "o").mkdir()
+    (place / "o/mine").touch()
 
 
 @pytest.mark.parametrize(
-    ("other", "flags", "made", "said"),
+    ("other", "reason"),
     [
-        ({"output": Path("d.jsonl")}, {}, None, "--output is the --dataset"),
-        ({"output": Path("repos/../d.jsonl")}, {}, None, "--output is the --dataset"),
-        ({"output": Path("l")}, {}, make_link, "--output is the --dataset"),
-        ({"output": Path("e")}, {"environments": "e"}, make_file, "--output is the --environments"),
-        ({"output": Path("p.run")}, {}, None, "--output p.run"),
-        ({"output": Path("gone/p.json")}, {}, None, "there is no folder gone"),
-        ({"output": Path("/proc/p.json"), "run": Path("r")}, {}, None, "nothing can be written"),
-        ({"dataset": Path("e")}, {}, make_empty_set, "no usable row"),
-        ({"id": "z"}, {}, None, "--id z"),
-        ({"max_total_cost": 1.0}, {}, None, "PATCHSHOT_PRICES"),
-        ({"address": "auto"}, {}, None, "--engine ray"),
-        ({"address": "head:1"}, {}, None, "--engine ray"),
-        ({"engine": "ray", "address": "127.0.0.1:1"}, {}, None, "no Ray cluster there"),
-        ({"run": Path("f")}, {}, make_file, "--run f"),
-        ({"run": Path("o")}, {}, make_other, "--run o"),
+        ({"output": "d.jsonl"}, "--output is the --dataset"),
+        ({"output": "repos/../d.jsonl"}, "--output is the --dataset"),
+        ({"output": "l"}, "--output is the --dataset"),
+        ({"output": "f", "environments": "f"}, "--output is the --environments"),
+        ({"output": "p.run"}, "--output p.run"),
+        ({"output": "gone/p.json"}, "there is no folder gone"),
+        ({"output": "/proc/p.json", "run": "r"}, "nothing can be written"),
+        ({"dataset": "e"}, "no usable row"),
+        ({"id": "z"}, "--id z"),
+        ({"max_total_cost": 1.0}, "PATCHSHOT_PRICES"),
+        ({"address": "auto"}, "--engine ray"),
+        ({"address": "head:1"}, "--engine ray"),
+        ({"engine": "ray", "address": "127.0.0.1:1"}, "no Ray cluster there"),
+        ({"run": "f"}, "--run f"),
+        ({"run": "o"}, "--run o"),
     ],
 )
 def test_one_line_exit_2_and_no_trace(
-    place: Path,
-    capfd: pytest.CaptureFixture[str],
-    other: dict[str, Any],
-    flags: dict[str, Any],
-    made: Any,
-    said: str,
+    place: Path, capfd: pytest.CaptureFixture[str], other: dict[str, Any], reason: str
 ) -> None:
-    if made is not None:
-        names = [
-            str(v) for v in (*other.values(), *flags.values()) if str(v) in ["l", "e", "f", "o"]
-        ]
-        made(place, names[0])
+    make_places(place)
     before = files(place)
     rows = (place / "d.jsonl").read_text()
-    assert batch(flags, **other) == 2
+    assert batch(**other) == 2
     out, err = capfd.readouterr()
-    assert said in err
+    assert reason in err
     assert (out, len(err.splitlines())) == ("", 1)
     assert files(place) == before
     assert (place / "d.jsonl").read_text() == rows
-
-
-def test_an_output_that_is_no_input(tmp_path: Path) -> None:
-    inputs = {"--dataset": tmp_path / "d.jsonl", "--environments": None, "--x": tmp_path / "gone"}
-    refuse_overwriting(tmp_path / "p.json", inputs)
-    for name in ("gone", "repos/../d.jsonl"):
-        with pytest.raises(ConfigurationError, match="--output is the --"):
-            refuse_overwriting(tmp_path / name, inputs)
 
 
 def journal(place: Path) -> list[str]:
@@ -117,8 +91,8 @@ def test_a_run_in_which_nothing_was_paid_is_not_bound(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert batch() == 2  # no repository: rows that cannot be used
-    assert journal(place) == ["run", "ended"]
-    assert batch({"context_tokens": 3000}, quiet=True) == 2
+    assert journal(place) == ["run"]
+    assert batch(context_tokens=3000, quiet=True) == 2
     assert "was begun with something else" not in capfd.readouterr().err
     assert journal(place).count("run") == 2
     bound = json.loads((place / "p.run/run.json").read_text())
@@ -150,7 +124,7 @@ def test_a_run_with_something_in_it_is_bound(
     else:
         finish(place, "a")
     before = files(place)
-    assert batch({"context_tokens": 3000}) == 2
+    assert batch(context_tokens=3000) == 2
     assert 'context_tokens "auto", now 3000' in capfd.readouterr().err
     assert files(place) == before
     assert journal(place).count("run") == 1
@@ -171,4 +145,4 @@ def test_a_selection_keeps_the_other_predictions_in_the_order_of_the_file(
 def test_a_known_price_lets_a_total_hold(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setenv("PATCHSHOT_PRICES", "1,1")
     batch(max_total_cost=1.0)
-    assert journal(place) == ["run", "ended"]
+    assert journal(place) == ["run"]

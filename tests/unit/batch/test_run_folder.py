@@ -1,94 +1,92 @@
-"""`agent.batch.run_folder`: whose folder it is, and nothing left of a run that never began."""
+"""`agent.batch.run_folder`: whose folder it is, what binds a run, and the files of an instance."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.batch import claim_run_folder
+from agent.batch import Fingerprint, claim_run_folder
 from agent.errors import ConfigurationError
-from agent.shared.files import locked
+from agent.results import kept as files
+from agent.settings import load
 
 
-def everything(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def claim(folder: Path) -> list[str]:
+    """Claim a folder, and return what is in it then."""
+    with claim_run_folder(folder):
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def refused(folder: Path) -> str:
-    with pytest.raises(ConfigurationError) as raised, claim_run_folder(folder):
-        pass
+    with pytest.raises(ConfigurationError) as raised:
+        claim(folder)
     return str(raised.value)
 
 
-def fail(folder: Path, **files: str) -> None:
-    """A block that leaves files and raises."""
-
-    def write() -> None:
-        with claim_run_folder(folder):
-            for name, text in files.items():
-                (folder / name.replace("_", ".")).write_text(text)
-            raise ConfigurationError("no")
-
-    with pytest.raises(ConfigurationError, match="no"):
-        write()
-
-
-@pytest.mark.parametrize("name", ["run", "some/where/run"])
-def test_a_refused_command_leaves_nothing(tmp_path: Path, name: str) -> None:
-    fail(tmp_path / name, tasks_jsonl="x", journal_jsonl="", run_json="{}")
-    assert everything(tmp_path) == []
-
-
-def test_what_was_there_before_stays(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    fail(tmp_path / "empty", tasks_jsonl="x")
-    assert everything(tmp_path) == ["empty"]
-    (tmp_path / "empty/run.json").write_text("mine")
-    fail(tmp_path / "empty", tasks_jsonl="x")
-    assert everything(tmp_path) == ["empty", "empty/run.json"]
-
-
-def test_a_run_that_has_begun_stays(tmp_path: Path) -> None:
-    fail(tmp_path / "run", journal_jsonl="{}\n", tasks_jsonl="x")
-    found = ["run/instances", "run/journal.jsonl", "run/lock", "run/tasks.jsonl"]
-    assert everything(tmp_path) == ["run", *found]
-    with claim_run_folder(tmp_path / "run"):
-        pass
+def test_a_folder_is_made_and_claimed_again(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time as after a kill at the beginning
+        assert claim(tmp_path / "some/where/run") == ["instances", "lock"]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/1.jpg").touch()
     assert "--run" in refused(tmp_path / "photos")
-    assert everything(tmp_path) == ["photos", "photos/1.jpg"]
-
-
-def test_what_a_kill_at_the_beginning_has_left_is_taken_up(tmp_path: Path) -> None:
-    (tmp_path / "run/instances").mkdir(parents=True)
-    (tmp_path / "run/lock").touch()
-    with claim_run_folder(tmp_path / "run"):
-        pass
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["1.jpg"]
 
 
 @pytest.mark.parametrize("name", ["file", "file/run"])
 def test_a_file_is_no_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("x")
-    assert f"--run {tmp_path / name}: {tmp_path / 'file'} is not a folder" in refused(
-        tmp_path / name
-    )
-    assert (tmp_path / "file").read_text() == "x"
+    message = f"--run {tmp_path / name}: {tmp_path / 'file'} is not a folder"
+    assert message in refused(tmp_path / name)
 
 
-def test_a_run_that_works_there_keeps_its_files(tmp_path: Path) -> None:
+def test_one_run_at_a_time(tmp_path: Path) -> None:
     with claim_run_folder(tmp_path / "run"):
         assert "another run uses this folder" in refused(tmp_path / "run")
-        assert everything(tmp_path / "run") == ["instances", "lock"]
 
 
-def test_a_lock_that_its_holder_removes_is_made_again(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with locked(path):
-        path.unlink()
-        with locked(path):  # another file, which is the one that counts
-            assert path.exists()
+def make(dataset: str = "d", model: str = "m", **flags: Any) -> Fingerprint:
+    made = Fingerprint.of(load(flags), Path(__file__), model)
+    return made.model_copy(update={"dataset": dataset})
+
+
+def test_the_same_inputs_go_on_and_anything_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    assert make().check(path, force=False) == ()
+    make().save(path)
+    assert make().check(path, force=False) == ()
+    other = make("d2", "m2", context_tokens=3000)
+    with pytest.raises(ConfigurationError) as raised:
+        other.check(path, force=False)
+    for part in ("the data set has changed", "model m, now m2", 'context_tokens "auto", now 3000'):
+        assert part in str(raised.value)
+    assert len(other.check(path, force=True)) == 3
+
+
+def test_keys_places_and_logs_are_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    make().save(path)
+    monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
+    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
+    assert make(log_file="x").check(path, force=True) == ()
+    assert "secret" not in make().model_dump_json()
+
+
+def test_a_file_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="not written by this command"):
+        make().check(tmp_path / "run.json", force=True)
+
+
+def test_an_instance_without_files_has_no_result(tmp_path: Path) -> None:
+    assert files.read_result(tmp_path) is None
+    assert files.read_patch(tmp_path) == ""
+    assert files.last_log_line(tmp_path) == ""
+    (tmp_path / "result.json").write_text('{"status":')
+    assert files.read_result(tmp_path) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.batch import TaskFile
 from agent.datasets.instances import SolverTask, read_tasks
 from agent.datasets.rows import InputProblem, RowSelection, make_selection
 from agent.errors import ConfigurationError
@@ -118,23 +116,9 @@ def test_a_file_that_cannot_be_read(
 
 def test_nothing_of_the_answer_goes_on(tmp_path: Path) -> None:
     path = lines(tmp_path / "d.jsonl", row(1, **SECRETS))
-    with TaskFile(tmp_path / "tasks.jsonl", read_tasks(path, RowSelection())) as spool:
-        assert "GOLD" not in spool[0].model_dump_json()
-    assert "GOLD" not in (tmp_path / "tasks.jsonl").read_text()
-
-
-def test_a_large_set_is_streamed_and_read_back_by_position(tmp_path: Path) -> None:
-    path = lines(tmp_path / "d.jsonl", *(row(n) for n in range(3000)), row(1), row(3000))
-    reading = read_tasks(path, RowSelection())
-    assert isinstance(reading, Iterator)
-    with TaskFile(tmp_path / "tasks.jsonl", reading) as spool:
-        assert len(spool) == 3001
-        assert [spool[n].problem_statement for n in (0, 1500, 3000)] == [
-            "issue 0",
-            "issue 1500",
-            "issue 3000",
-        ]
-        assert [bad.place for bad in spool.bad] == [f"{path}:3001"]
+    (task,) = read_tasks(path, RowSelection())
+    assert isinstance(task, SolverTask)
+    assert "GOLD" not in task.model_dump_json()
 
 
 def task(name: str) -> SolverTask:
