@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.batch import Progress, RunCounts
+from agent.batch import Progress, RunCounts, Summary, Unsolved
 from agent.datasets import PredictionsForm, PredictionsWriter, choose_form
 from agent.errors import ConfigurationError, Status
 from tests.support.full_disk import full_at
@@ -111,3 +111,31 @@ def test_a_line_an_attempt_unless_quiet(capfd: pytest.CaptureFixture[str], quiet
     assert first == "one  [2Jnote "
     assert second.startswith("x: accepted | 5/100 done · ")
     assert "$0.1000" in second
+
+
+def test_the_summary_in_words() -> None:
+    summary = Summary(
+        instances=5,
+        finished=3,
+        fresh=2,
+        accepted=2,
+        verified=1,
+        statuses={"accepted": 2, "broken": 1},
+        verdicts={"verified": 1},
+        unsolved=(Unsolved(instance="x", kind="set-aside", reason="killed"),),
+        pending=1,
+        cost_usd=0.25,
+        unpriced=0,
+        replies=4,
+        seconds=12.34,
+        predictions="preds.json",
+        run="preds.run",
+        exit_code=130,
+        message="interrupted",
+    )
+    assert summary.in_words() == (
+        "3 of 5 instances finished: 2 accepted, 1 broken\n"
+        "1 verified, 1 to be done, 1 set aside\n"
+        "4 replies paid in 12.3 s, $0.2500 in all\n"
+        "predictions in preds.json, everything else in preds.run\n"
+    )

@@ -60,6 +60,10 @@ def make_places(place: Path) -> None:
         ({"output": "gone/p.json"}, "there is no folder gone"),
         ({"output": "/proc/p.json", "run": "r"}, "nothing can be written"),
         ({"dataset": "e"}, "no usable row"),
+        ({"dataset": "gone.jsonl"}, "gone.jsonl"),
+        ({"repos": "gone"}, "--repos gone"),
+        ({"slice": "x"}, "--slice x"),
+        ({"preset": "no-such"}, "no-such"),
         ({"id": "z"}, "--id z"),
         ({"max_total_cost": 1.0}, "PATCHSHOT_PRICES"),
         ({"address": "auto"}, "--engine ray"),
@@ -81,6 +85,15 @@ def test_one_line_exit_2_and_no_trace(
     assert (out, len(err.splitlines())) == ("", 1)
     assert files(place) == before
     assert (place / "d.jsonl").read_text() == rows
+
+
+def test_without_a_model_nothing_begins(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PATCHSHOT_BASE_URL")
+    assert batch() == 2
+    assert "PATCHSHOT_BASE_URL" in capfd.readouterr().err
+    assert not (place / "p.run").exists()
 
 
 def journal(place: Path) -> list[str]:
