@@ -102,13 +102,6 @@ class GoldInstance(_Instance):
     gold_files: tuple[str, ...] | None = None
     gold_functions: tuple[Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")], ...] | None = None
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the row, 16 hex digits.
-
-        Two data sets may use one id for different issues.
-        """
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
-
     def names_answer(self) -> bool:
         """Return whether the row has functions, files or a diff to judge by."""
         named = self.gold_functions or self.gold_files

@@ -1,4 +1,4 @@
-"""`agent eval retrieval` as a user runs it: rows, tables, resumption, interruption."""
+"""`agent eval retrieval` as a user runs it: rows, tables, interruption."""
 
 from __future__ import annotations
 
@@ -59,11 +59,9 @@ def test_rows_tables_and_json(folder: Path) -> None:
     assert [row["instance_id"] for row in rows] == [f"owner__shop-{n}" for n in range(1, 7)]
     assert all(row["functions"][0] == "shop/basket.py:Basket.total_price" for row in rows)
 
-    before = (folder / "r.jsonl").read_bytes()
     again = run(folder, *arguments, "--json", "--quiet")
     assert again.returncode == 0, again.stderr.decode()
     assert again.stderr == b""
-    assert (folder / "r.jsonl").read_bytes() == before, "rows are kept"
     figures = json.loads(again.stdout)
     assert figures["scored"] == 6
     assert figures["report"]["overall"]["metrics"]["context recall"]["mean"] == 1.0
@@ -72,16 +70,10 @@ def test_rows_tables_and_json(folder: Path) -> None:
     assert unknown.returncode == 2
     assert b"unknown retrieval preset 'nothing'" in unknown.stderr
 
-    other = run(folder, *arguments, "--context-tokens", "500")
-    assert other.returncode == 2
-    assert b"made with other settings" in other.stderr
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_whole_rows_and_goes_on(
-    folder: Path, sent: signal.Signals
-) -> None:
+def test_an_interrupted_run_leaves_whole_rows(folder: Path, sent: signal.Signals) -> None:
     commit = json.loads((folder / "d.jsonl").read_text().splitlines()[0])["base_commit"]
     write_dataset(folder / "d.jsonl", [dataset_row(commit, n) for n in range(60)])
     output = folder / "r.jsonl"
@@ -105,11 +97,6 @@ def test_an_interrupted_run_leaves_whole_rows_and_goes_on(
     assert kept.endswith(b"}\n")
     assert 2 <= kept.count(b"\n") < 60
     assert list((folder / "tmp").iterdir()) == []
-    done = run(folder, "--workers", "2")
-    assert done.returncode == 0, done.stderr.decode()
-    rows = output.read_bytes()
-    assert rows.count(b"\n") == 60
-    assert all(line in rows for line in kept.splitlines())
 
 
 def test_when_every_instance_is_skipped(folder: Path) -> None:

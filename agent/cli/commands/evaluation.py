@@ -51,7 +51,6 @@ FOLDER_SUFFIX = ".eval"
 @options.path("--run", "Folder of `agent batch` with our verdicts (beside the predictions).")
 @options.selection
 @options.number("--workers", 1, "Instances at once.", 1)
-@options.flag("--check-dataset", "Also test each row without a patch and with its own patch.")
 @options.flag("--restart", "Evaluate again what is there already.")
 @options.as_json
 @options.quiet
@@ -145,7 +144,7 @@ def _means(
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
     )
     sandboxes = Sandboxes(make, given["image_template"] or settings.image)
-    return Means(sandboxes, limits, environments, check=given["check_dataset"])
+    return Means(sandboxes, limits, environments)
 
 
 @options.command(
@@ -158,7 +157,7 @@ def _means(
     """,
 )
 @options.dataset
-@options.path("--output -o", "One JSON row an instance; rows there are kept.", required=True)
+@options.path("--output -o", "One JSON row an instance.", required=True)
 @click.option(
     "--budgets",
     default="3000,6000,12000,24000",
@@ -168,7 +167,6 @@ def _means(
 @options.choice("--split", ("tune", "held-out", "all"), "all", "Whole projects: tune on 60%.")
 @options.number("--limit -n", 1, "Only the first so many.")
 @options.number("--workers", 1, "Processes (one a core).")
-@options.flag("--restart", "Overwrite the rows that are there.")
 @options.as_json
 @options.quiet
 def retrieval_command(
@@ -181,7 +179,7 @@ def retrieval_command(
     settings = common.load_settings(flags)
     retrieval_options(settings)  # reports unknown names before hours of work
     if str(output) == "-":
-        raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
+        raise ConfigurationError("--output -: name a file for the rows")
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
     budgets = _budgets(given.pop("budgets"))

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from agent.datasets import ScoringInstance
-from agent.evaluation.patches.report import DatasetCheck, GivenIds, GivenStatus
+from agent.evaluation.patches.report import GivenIds, GivenStatus
 from agent.repository import Patched, merged
 from agent.types import FileChange, Outcome, TestRun
 from agent.types.protocols import Snapshot
@@ -260,7 +260,6 @@ class Findings:
     ended: str
     runner: str
     suspicion: str = ""
-    check: DatasetCheck | None = None
     notes: tuple[str, ...] = ()
     blame: str = ""
 
@@ -270,14 +269,12 @@ def judge_runs(
     case: ScoringInstance,
     trees: Trees,
     say: Callable[[str], None],
-    *,
-    check: bool,
 ) -> Findings:
     """Run the given tests with the prediction, and on other trees if needed.
 
     `say` is called with the name of each run. Raises SandboxError.
     """
-    return _Runs(runner, case, trees, say).findings(check=check)
+    return _Runs(runner, case, trees, say).findings()
 
 
 class _Runs:
@@ -296,8 +293,7 @@ class _Runs:
         given = (*case.fail_to_pass, *case.pass_to_pass)
         self._files = runner.files(given, trees.tests.changes)
 
-    def findings(self, *, check: bool) -> Findings:
-        checked = self._check() if check else None
+    def findings(self) -> Findings:
         run = self._run(_PATCHED, self._trees.patch.changes)
         judged = self._judge(run)
         blame = "" if executed(run) else self._blame()
@@ -308,7 +304,6 @@ class _Runs:
             ended=run.ended,
             runner=self._runner.words,
             suspicion=doubt,
-            check=checked,
             notes=_notes(judged, run, self._trees.gold),
             blame=blame,
         )
@@ -334,30 +329,6 @@ class _Runs:
     def _judge(self, run: TestRun) -> Judged:
         results = self._runner.results(run)
         return judge_given(self._case.fail_to_pass, self._case.pass_to_pass, results)
-
-    def _check(self) -> DatasetCheck:
-        """Check the row itself."""
-        before, gold = self._judge(self._base()).status, self._gold()
-        status = None if gold is None else self._judge(gold).status
-        failing = () if status is None else (
-            *status.FAIL_TO_PASS.failure, *status.PASS_TO_PASS.failure
-        )  # fmt: skip
-        early, never = before.FAIL_TO_PASS.success, before.PASS_TO_PASS.failure
-        parts = (
-            (early, "FAIL_TO_PASS pass without any patch"),
-            (never, "PASS_TO_PASS do not pass without any patch"),
-            (failing, "given tests fail with the row's own patch"),
-        )
-        problems = [f"{len(tests)} {words}: {listed(tests)}" for tests, words in parts if tests]
-        if isinstance(self._trees.gold, str):
-            problems.append(f"the row's own patch does not apply: {self._trees.gold}")
-        return DatasetCheck(
-            not_failing=early,
-            not_passing=never,
-            gold=None if self._trees.gold is None else status is not None and not failing,
-            gold_failing=failing,
-            problems=tuple(problems),
-        )
 
     def _blame(self) -> str:
         """Return why nothing could run, if that is not due to the prediction."""

@@ -65,13 +65,12 @@ from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide
 class Means:
     """Options and tools that all instances share. Without `environments`, tests use this machine's.
 
-    `options` are those of a validation. With `check`, the rows themselves are checked too.
+    `options` are those of a validation.
     """
 
     sandboxes: Sandboxes
     options: ValidationOptions
     environments: Environments | None = None
-    check: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,6 @@ def _key(order: Order, means: Means, environment: Environment | None, image: str
             "python": [str(options.python or ""), options.virtual_env or ""],
             "test_cmd": options.test_cmd or "",
             "timeout": options.timeout,
-            "check": means.check,
         }
     )
 
@@ -291,7 +289,7 @@ def _run(
             if problem:
                 raise _Setback("error", problem, "environment")
             trees, notes = _without_steering(trees, snapshot, runner.tools.modules)
-            findings = judge_runs(runner, order.case, trees, recording.say, check=means.check)
+            findings = judge_runs(runner, order.case, trees, recording.say)
             findings = _with_tricks(findings, trees, snapshot, runner, order.case.fail_to_pass)
     except WorkspaceError as error:
         raise _Setback("not-applied", str(error)) from None
@@ -347,7 +345,6 @@ def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scor
         patch_successfully_applied=True,
         resolved=resolved,
         tests_status=findings.judged.status,
-        check=findings.check,
         absent=findings.judged.absent,
         suspicion=findings.suspicion,
         ended=findings.ended,

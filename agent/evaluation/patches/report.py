@@ -63,21 +63,6 @@ class GivenStatus(_Value):
     PASS_TO_FAIL: GivenIds = GivenIds()
 
 
-class DatasetCheck(_Value):
-    """A check of the row itself, with its `problems` in words.
-
-    `not_failing` are FAIL_TO_PASS ids that pass without any patch, `not_passing` PASS_TO_PASS ids
-    that do not, `gold_failing` given ids that fail with the row's own patch. `gold` is None if the
-    row has no patch.
-    """
-
-    not_failing: tuple[str, ...] = ()
-    not_passing: tuple[str, ...] = ()
-    gold: bool | None = None
-    gold_failing: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
 class OwnVerdict(_Value):
     """Status and verdict of `agent batch` for an instance, as in its verdict.json.
 
@@ -114,7 +99,6 @@ class Scored(_Value):
     resolved: bool = False
     tests_status: GivenStatus | None = None
     own: OwnVerdict | None = None
-    check: DatasetCheck | None = None
     absent: tuple[str, ...] = ()
     suspicion: str = ""
     ended: str = ""
@@ -175,7 +159,6 @@ class RunReport(_Value):
     error_ids: tuple[str, ...]
     schema_version: int = SCHEMA_VERSION
     not_applied_ids: tuple[str, ...] = ()
-    invalid_ids: tuple[str, ...] = ()
     pending_ids: tuple[str, ...] = ()
     problems: tuple[InputProblem, ...] = ()
     instances: Mapping[str, Scored] = Field(default_factory=dict)
@@ -302,7 +285,6 @@ def make_report(
         unresolved_ids=names("unresolved"),
         error_ids=errors,
         not_applied_ids=names("not-applied"),
-        invalid_ids=tuple(o.instance_id for o in ordered if o.check and o.check.problems),
         pending_ids=tuple(name for name in sent if name not in done),
         problems=tuple(problems),
         instances={
@@ -341,7 +323,6 @@ def _lines(report: RunReport) -> Iterator[str]:
     )
     if report.resolved_share.total:
         yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
-    yield from _checked(report)
     yield ""
     yield from _instances(report)
     if report.confusion is not None:
@@ -354,15 +335,6 @@ def _lines(report: RunReport) -> Iterator[str]:
         yield from _more(len(report.problems))
 
 
-def _checked(report: RunReport) -> Iterator[str]:
-    """Yield the findings of `--check-dataset`, if it was given."""
-    checked = sum(entry.check is not None for entry in report.instances.values())
-    if checked:
-        bad = len(report.invalid_ids)
-        found = f"{bad} do not hold what they say" if bad else "all hold what they say"
-        yield f"rows checked with --check-dataset: {checked}, {found}"
-
-
 def _instances(report: RunReport) -> Iterator[str]:
     shown = list(report.instances.items())[:_MOST_LINES]
     width = max((len(name) for name, _ in shown), default=0)
@@ -370,8 +342,6 @@ def _instances(report: RunReport) -> Iterator[str]:
         verdict = f" [{entry.own.verdict or entry.own.status}]" if entry.own else ""
         reason = entry.reason if len(entry.reason) <= _REASON else entry.reason[:_REASON] + "…"
         yield f"{_MARKS[entry.outcome]} {name.ljust(width)}  {entry.outcome}{verdict}  {reason}"
-        if entry.check and entry.check.problems:
-            yield f"  {' ' * width}  the row itself: {'; '.join(entry.check.problems)}"
     yield from _more(len(report.instances))
 
 

@@ -6,10 +6,11 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -28,7 +29,6 @@ from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.evaluation.patches.instance import Means, Order, score
 from agent.evaluation.patches.report import (
     ErrorKind,
-    OwnVerdict,
     ResultFolder,
     RunReport,
     Scored,
@@ -68,20 +68,26 @@ class ScoringPlan:
     fresh: bool = False
 
 
-@dataclass(slots=True)
-class Interrupts:
-    """`drain`: no further instance starts; `stop`: running instances are ended too."""
-
-    drain: threading.Event = field(default_factory=threading.Event)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-
 @dataclass(frozen=True, slots=True)
 class ScoringOutcome:
     """The report, and whether the run was interrupted."""
 
     report: RunReport
     interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The rows, the predictions by id (None for a row's own patch), and unusable entries."""
+
+    rows: RowIndex
+    predictions: Mapping[str, Prediction | None]
+    problems: tuple[InputProblem, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The ids that have a row and a prediction, in the order of the rows."""
+        return [name for name in self.rows.ids if name in self.predictions]
 
 
 def evaluate(
@@ -94,165 +100,59 @@ def evaluate(
     `make_means` takes a function that reports long steps, and the event that ends them. Raises
     ConfigurationError for inputs that cannot be used, and SandboxUnavailable for a full disk.
     """
+    started = time.monotonic()
     check_folder(plan.repositories)
     if not plan.output.absolute().parent.is_dir():
         raise ConfigurationError(f"--output {plan.output}: there is no such folder; make it")
-    try:
-        with _signals(reporter) as interrupts:
-            means = make_means(lambda text: reporter(Notice(text)), interrupts.stop)
-            run = _Run(plan, means, reporter, interrupts)
+    with _stopped_by_signals() as stop:
+        try:
+            means = make_means(lambda text: reporter(Notice(text)), stop)
+            inputs = _read_inputs(plan)
+            for problem in inputs.problems:
+                reporter(Notice(f"{problem.place}: {problem.reason}", "warning"))
             plan.folder.mkdir(parents=True, exist_ok=True)
             with locked(plan.folder / "lock"):
-                return run.evaluated()
-    except OSError as error:
-        raise SandboxUnavailable(
-            f"{error.filename or plan.folder}: {error.strerror or error}: repair this and run the "
-            "same command again; finished results are kept"
-        ) from None
+                scored = _judge_all(plan, inputs, means, reporter, stop)
+                report = _report(plan, inputs, scored, time.monotonic() - started)
+                replace_file(plan.output, [_json(report)])
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"{error.filename or plan.folder}: {error.strerror or error}: repair this and run "
+                "the same command again; finished results are kept"
+            ) from None
+        words = _in_words(scored, len(inputs.names))
+        reporter(StageFinished(STAGE, report.seconds, words, not report.pending_ids))
+        return ScoringOutcome(report, stop.is_set() and bool(report.pending_ids))
 
 
-class _Run:
-    """One evaluation. Bad inputs are refused before anything is written."""
-
-    def __init__(
-        self, plan: ScoringPlan, means: Means, reporter: Reporter, interrupts: Interrupts
-    ) -> None:
-        """Reads the inputs. Raises ConfigurationError."""
-        self._started = time.monotonic()
-        self._plan = plan
-        self._means = means
-        self._reporter = reporter
-        self._interrupts = interrupts
-        self._problems: list[InputProblem] = []
-        self._scored: list[Scored] = []
-        predictions = self._predictions()
-        wanted = None if predictions is None else predictions.keys()
-        self._rows = RowIndex(plan.dataset, plan.selection, wanted)
-        self._problems.extend(self._rows.problems)
-        _check_ids(plan, self._rows.ids)
-        self._given = dict.fromkeys(self._rows.ids) if predictions is None else predictions
-
-    def evaluated(self) -> ScoringOutcome:
-        """Judge the selected predictions and write the report."""
-        predictions, rows = self._given, self._rows
-        names = self._known(predictions, rows)
-        self._reporter(StageStarted(STAGE, f"{len(names):,} predictions"))
-        self._judge_all(names, predictions, rows)
-        report = self._report(rows.ids, names, predictions, time.monotonic() - self._started)
-        replace_file(self._plan.output, [_json(report)])
-        words = self._in_words(len(names))
-        self._reporter(StageFinished(STAGE, report.seconds, words, not report.pending_ids))
-        return ScoringOutcome(report, self._interrupts.drain.is_set() and bool(report.pending_ids))
-
-    def _in_words(self, total: int) -> str:
-        """Return the final counts as text."""
-        earlier = sum(one.kept for one in self._scored)
-        resolved = sum(one.outcome == "resolved" for one in self._scored)
-        taken = f" ({earlier:,} by an earlier run)" if earlier else ""
-        return f"{len(self._scored):,} of {total:,} judged{taken}, {resolved:,} resolved"
-
-    def _predictions(self) -> dict[str, Prediction | None] | None:
-        """Return the predictions by id, None for the rows' own patches."""
-        if self._plan.predictions is None:
-            return None
-        found = read_predictions(self._plan.predictions)
-        self._problems.extend(found.problems)
-        if not found.by_id:
-            raise ConfigurationError(
-                f"--predictions {self._plan.predictions}: no usable entry"
-                + (f" ({found.problems[0].reason})" if found.problems else "")
+def _read_inputs(plan: ScoringPlan) -> _Inputs:
+    """Read predictions and rows. Raises ConfigurationError."""
+    if plan.predictions is None:
+        rows = RowIndex(plan.dataset, plan.selection, None)
+        _check_ids(plan, rows)
+        return _Inputs(rows, dict.fromkeys(rows.ids), tuple(rows.problems))
+    read = read_predictions(plan.predictions)
+    if not read.by_id:
+        reason = f" ({read.problems[0].reason})" if read.problems else ""
+        raise ConfigurationError(f"--predictions {plan.predictions}: no usable entry{reason}")
+    rows = RowIndex(plan.dataset, plan.selection, read.by_id.keys())
+    _check_ids(plan, rows)
+    problems = [*read.problems, *rows.problems]
+    if plan.selection == RowSelection():
+        place = str(plan.predictions)
+        problems += [
+            InputProblem(
+                "unknown-instance", place, f"{name}: no such instance in {plan.dataset}", name
             )
-        return dict(found.by_id)
-
-    def _known(self, predictions: Mapping[str, Prediction | None], rows: RowIndex) -> list[str]:
-        """Return the ids of predictions whose rows are selected, and report the others."""
-        filtered = self._plan.selection != RowSelection()
-        for name in predictions:
-            if not rows.has(name) and not filtered:
-                reason = f"{name}: no such instance in {self._plan.dataset}"
-                place = str(self._plan.predictions)
-                self._problems.append(InputProblem("unknown-instance", place, reason, name))
-        for problem in self._problems:
-            self._reporter(Notice(f"{problem.place}: {problem.reason}", "warning"))
-        return [name for name in rows.ids if name in predictions]
-
-    # --------------------------------------------------------------------------------- the workers
-
-    def _judge_all(
-        self, names: Sequence[str], predictions: Mapping[str, Prediction | None], rows: RowIndex
-    ) -> None:
-        waiting, running = iter(names), set[Future[Scored]]()
-        with ThreadPoolExecutor(self._plan.workers, "patchshot-evaluate") as pool:
-            while True:
-                while len(running) < self._plan.workers and not self._interrupts.drain.is_set():
-                    name = next(waiting, None)
-                    if name is None:
-                        break
-                    running.add(pool.submit(self._one, name, predictions[name], rows))
-                if not running:
-                    return
-                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    self._take(future.result(), len(names))
-
-    def _one(self, name: str, prediction: Prediction | None, rows: RowIndex) -> Scored:
-        """Judge one instance in a thread. The result holds every problem, so nothing is raised."""
-        case = rows.read(name)
-        folder = ResultFolder(self._plan.folder, name, fresh=self._plan.fresh)
-        if isinstance(case, InputProblem):
-            scored = _without_run(name, prediction, "row", f"{case.place}: {case.reason}")
-            folder.write(scored, prediction.patch if prediction else "")
-            return scored
-        chosen = prediction or _gold(case)
-        repository = find_repository(self._plan.repositories, case.repo)
-        order = Order(case, chosen, repository)
-        try:
-            return score(order, self._means, folder, self._interrupts.stop)
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001  (a bug must cost one instance, not hundreds)
-            why = f"internal error, please report it: {type(error).__name__}: {error}"
-            return _without_run(name, chosen, "crash", why)
-
-    def _take(self, scored: Scored, total: int) -> None:
-        if scored.error == "stopped":
-            return
-        self._scored.append(scored)
-        level = "warning" if scored.outcome == "error" else "info"
-        text = f"{scored.instance_id}: {scored.outcome} ({scored.reason})"
-        text += ", by an earlier run" if scored.kept else ""
-        self._reporter(Notice(text, level))
-        self._reporter(StageProgress(STAGE, len(self._scored), total))
-
-    def _report(
-        self,
-        ids: Sequence[str],
-        names: Sequence[str],
-        predictions: Mapping[str, Prediction | None],
-        seconds: float,
-    ) -> RunReport:
-        return make_report(
-            ids, names, self._scored, self._problems, self._own(names, predictions), seconds
-        )
-
-    def _own(
-        self, names: Sequence[str], predictions: Mapping[str, Prediction | None]
-    ) -> Mapping[str, OwnVerdict] | None:
-        run = self._plan.run
-        if run is None:
-            return None
-        found: dict[str, OwnVerdict] = {}
-        for name in names:
-            prediction = predictions[name]
-            own = read_own(run, name, prediction.patch) if prediction else None
-            if own is not None:
-                found[name] = own
-        return found
+            for name in read.by_id
+            if not rows.has(name)
+        ]
+    return _Inputs(rows, dict(read.by_id), tuple(problems))
 
 
-def _check_ids(plan: ScoringPlan, found: Sequence[str]) -> None:
+def _check_ids(plan: ScoringPlan, rows: RowIndex) -> None:
     """Check that all named ids exist and that a row is selected. Raises ConfigurationError."""
-    missing = sorted(plan.selection.ids.difference(found))
+    missing = sorted(plan.selection.ids.difference(rows.ids))
     if missing:
         names = " --id ".join(missing[:_SHOWN_IDS])
         more = f" and {len(missing) - _SHOWN_IDS} more" if len(missing) > _SHOWN_IDS else ""
@@ -260,14 +160,67 @@ def _check_ids(plan: ScoringPlan, found: Sequence[str]) -> None:
             f"--id {names}{more}: no such instance in {plan.dataset}; correct the id or leave it "
             "out"
         )
-    if not found:
+    if not rows.ids:
         raise ConfigurationError(
             f"--dataset {plan.dataset}: no row is selected; give another --match or --slice"
         )
 
 
-def _gold(case: ScoringInstance) -> Prediction:
-    return Prediction(instance_id=case.instance_id, model_name_or_path=GOLD, model_patch=case.patch)
+# ----------------------------------------------------------------------------------- the workers
+
+
+def _judge_all(
+    plan: ScoringPlan, inputs: _Inputs, means: Means, reporter: Reporter, stop: threading.Event
+) -> list[Scored]:
+    """Judge until all is done, or until `stop` is set, which ends the instances under way."""
+    names, results = inputs.names, list[Scored]()
+    reporter(StageStarted(STAGE, f"{len(names):,} predictions"))
+    judge = partial(_judge, plan, inputs, means, stop)
+    waiting, running = iter(names), set[Future[Scored]]()
+    with ThreadPoolExecutor(plan.workers, "patchshot-evaluate") as pool:
+        while True:
+            while len(running) < plan.workers and not stop.is_set():
+                name = next(waiting, None)
+                if name is None:
+                    break
+                running.add(pool.submit(judge, name))
+            if not running:
+                return results
+            done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+            for scored in (future.result() for future in done):
+                if scored.error == "stopped":
+                    continue
+                results.append(scored)
+                level = "warning" if scored.outcome == "error" else "info"
+                text = f"{scored.instance_id}: {scored.outcome} ({scored.reason})"
+                text += ", by an earlier run" if scored.kept else ""
+                reporter(Notice(text, level))
+                reporter(StageProgress(STAGE, len(results), len(names)))
+
+
+def _judge(
+    plan: ScoringPlan, inputs: _Inputs, means: Means, stop: threading.Event, name: str
+) -> Scored:
+    """Judge one instance in a thread. The result has every problem but an OSError."""
+    prediction, row = inputs.predictions[name], inputs.rows.read(name)
+    folder = ResultFolder(plan.folder, name, fresh=plan.fresh)
+    if isinstance(row, InputProblem):
+        scored = _without_run(name, prediction, "row", f"{row.place}: {row.reason}")
+        folder.write(scored, prediction.patch if prediction else "")
+        return scored
+    chosen = prediction or _gold(row)
+    order = Order(row, chosen, find_repository(plan.repositories, row.repo))
+    try:
+        return score(order, means, folder, stop)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001  (a bug must cost one instance, not hundreds)
+        why = f"internal error, please report it: {type(error).__name__}: {error}"
+        return _without_run(name, chosen, "crash", why)
+
+
+def _gold(row: ScoringInstance) -> Prediction:
+    return Prediction(instance_id=row.instance_id, model_name_or_path=GOLD, model_patch=row.patch)
 
 
 def _without_run(name: str, prediction: Prediction | None, error: ErrorKind, why: str) -> Scored:
@@ -282,6 +235,25 @@ def _without_run(name: str, prediction: Prediction | None, error: ErrorKind, why
     )
 
 
+# ------------------------------------------------------------------------------------ the report
+
+
+def _report(plan: ScoringPlan, inputs: _Inputs, scored: list[Scored], seconds: float) -> RunReport:
+    verdicts = None
+    if plan.run is not None:
+        given = ((name, inputs.predictions[name]) for name in inputs.names)
+        read = ((name, read_own(plan.run, name, one.patch)) for name, one in given if one)
+        verdicts = {name: verdict for name, verdict in read if verdict is not None}
+    return make_report(inputs.rows.ids, inputs.names, scored, inputs.problems, verdicts, seconds)
+
+
+def _in_words(scored: list[Scored], total: int) -> str:
+    earlier = sum(one.kept for one in scored)
+    resolved = sum(one.outcome == "resolved" for one in scored)
+    by_earlier_run = f" ({earlier:,} by an earlier run)" if earlier else ""
+    return f"{len(scored):,} of {total:,} judged{by_earlier_run}, {resolved:,} resolved"
+
+
 def _json(report: RunReport) -> bytes:
     data = report.model_dump(mode="json")
     for name, entry in report.instances.items():
@@ -291,25 +263,19 @@ def _json(report: RunReport) -> bytes:
 
 
 @contextmanager
-def _signals(reporter: Reporter) -> Iterator[Interrupts]:
-    """Handle Ctrl-C (drain, then stop) and SIGTERM (stop)."""
-    interrupts = Interrupts()
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and SIGTERM set."""
+    stop = threading.Event()
 
-    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
-        if interrupts.drain.is_set():
-            interrupts.stop.set()
-        interrupts.drain.set()
-
-    def on_terminate(_number: int, _frame: FrameType | None) -> None:
-        interrupts.drain.set()
-        interrupts.stop.set()
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield interrupts
+        yield stop
         return
-    before = signal.signal(signal.SIGINT, on_interrupt), signal.signal(signal.SIGTERM, on_terminate)
+    before = {name: signal.signal(name, on_signal) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interrupts
+        yield stop
     finally:
-        signal.signal(signal.SIGINT, before[0])
-        signal.signal(signal.SIGTERM, before[1])
+        for name, handler in before.items():
+            signal.signal(name, handler)

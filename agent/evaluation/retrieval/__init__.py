@@ -1,7 +1,7 @@
 """`agent eval retrieval`: compare the ranking of each instance with the code that was changed.
 
-`run.evaluate` measures the instances without a row in worker processes (`measuring`), keeps `rows`,
-finds the gold functions (`gold`), and computes the `metrics` that `run.render` prints.
+`run.evaluate` measures instances in worker processes (`measuring`), finds the gold functions
+(`gold`), and computes the `metrics` that `run.render` prints.
 """
 
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, split_by_change

@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import signal
-import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import as_completed
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agent.datasets import GoldInstance, read_files
-from agent.errors import ConfigurationError, PatchshotError, UsageError
+from agent.errors import ConfigurationError, UsageError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, query_kinds
-from agent.evaluation.retrieval.rows import BudgetContext, ContextRange, RetrievalRow
+from agent.evaluation.retrieval.metrics import BudgetContext, ContextRange, RetrievalRow
 from agent.repository import take_snapshot
 from agent.retrieval.context import PackingOptions, pack
 from agent.retrieval.index import TreeSitterChunker
 from agent.run.problem import problem_from_text
-from agent.shared.workers import WorkerPool
 from agent.types.events import Event, Notice
 from agent.wiring import (
     fill_history,
@@ -40,8 +35,7 @@ from agent.wiring import (
 )
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
+    from collections.abc import Iterator
 
     from agent.settings import Settings
     from agent.types import ContextBundle, Ranking
@@ -49,21 +43,7 @@ if TYPE_CHECKING:
 
 MAX_FUNCTIONS = 100
 
-JOB_SECONDS = 900.0
-"""Time limit of one instance."""
-
-_START_SECONDS = 120.0
-_STOP_SECONDS = 3.0  # to remove temporary folders
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStart:
-    """Settings as flags, further budgets, and the number of a worker."""
-
-    flags: Mapping[str, Any]
-    budgets: tuple[int, ...] = ()
-    number: int = 0
-    workers: int = 1
+_DIED = "the worker process died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +56,10 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The reply to a job or to the start.
-
-    `skipped` says why there is no row, `fatal` why no job can succeed. `notices` are messages for
-    the user.
-    """
+    """The row of an instance, or why it was `skipped`; `notices` are for the user."""
 
     row: RetrievalRow | None = None
     skipped: str = ""
-    fatal: str = ""
     notices: tuple[str, ...] = ()
 
 
@@ -92,88 +67,39 @@ class Measurement:
 
 
 def measure_all(
-    jobs: Sequence[MeasureJob], starts: Sequence[WorkerStart], *, seconds: float = JOB_SECONDS
+    jobs: Sequence[MeasureJob], flags: Mapping[str, Any], budgets: Sequence[int], workers: int
 ) -> Generator[tuple[MeasureJob, Measurement], None, None]:
-    """Yield measurements as they come, from one worker for each of `starts`.
+    """Yield measurements as they come. `flags` are the settings, which each worker loads again.
 
-    An instance that takes longer than `seconds`, or on which a worker dies, is skipped with that
-    reason. Raises ConfigurationError or PatchshotError if no instance can be measured. No worker
-    outlives the iteration, however it ends.
+    Closing the generator waits for the instances under way. Raises ConfigurationError.
     """
-    with WorkerPool([_Worker(start, seconds) for start in starts], "evaluate") as pool:
-        futures = {pool.submit(partial(_Worker.measure, job=job)): job for job in jobs}
+    open_jobs = {id(job): job for job in jobs}
+    with _pool(flags, budgets, workers) as pool, suppress(BrokenExecutor):
+        futures = {pool.submit(_measure, job): job for job in jobs}
         for future in as_completed(futures):
             measured = future.result()
-            if measured.fatal:
-                raise ConfigurationError(measured.fatal)
+            del open_jobs[id(futures[future])]
             yield futures[future], measured
+    for job in open_jobs.values():  # alone, because one of these kills its process
+        with _pool(flags, budgets, 1) as pool:
+            try:
+                measured = pool.submit(_measure, job).result()
+            except BrokenExecutor:
+                measured = Measurement(skipped=_DIED)
+        yield job, measured
 
 
-class _Worker:
-    """One process. It starts on first use and restarts after it has died."""
-
-    def __init__(self, start: WorkerStart, seconds: float) -> None:
-        self._start = start
-        self._seconds = seconds
-        self._process: BaseProcess | None = None
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def measure(self, job: MeasureJob) -> Measurement:
-        if self._process is None:
-            opened = self._open()
-            if opened.fatal or opened.skipped:
-                return opened
-        with suppress(OSError):  # a dead process gives no answer
-            self._connection.send(job)
-        return self._answer(self._seconds)
-
-    def stop(self) -> None:
-        """End the process, from any thread; a job under way is then skipped."""
-        with self._lock:
-            self._stopped = True
-            self._end()
-
-    def _open(self) -> Measurement:
-        # Forking a process that has threads can deadlock.
-        context = multiprocessing.get_context("spawn")
-        with self._lock:
-            if self._stopped:
-                return Measurement(skipped="stopped")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=_work, args=(self._start, theirs), daemon=True)
-            self._process.start()
-            theirs.close()
-        reply = self._answer(_START_SECONDS)
-        if reply.skipped and not self._stopped:
-            raise PatchshotError(
-                f"a worker process of the evaluation did not start ({reply.skipped}); "
-                "see its message above, or try --workers 1"
-            )
-        return reply
-
-    def _answer(self, seconds: float) -> Measurement:
-        """Wait for an answer. Without one, the process is ended."""
-        try:
-            if self._connection.poll(seconds):
-                return cast("Measurement", self._connection.recv())
-            reason = f"took longer than {seconds:g} s"
-        except (OSError, EOFError):
-            reason = ""
-        process = self._process
-        with self._lock:
-            self._end()
-        code = process.exitcode if process else None
-        return Measurement(skipped=reason or f"the worker process ended with exit code {code}")
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            process.join(_STOP_SECONDS)
-            process.kill()
-            process.join()
-            self._connection.close()
+@contextmanager
+def _pool(
+    flags: Mapping[str, Any], budgets: Sequence[int], workers: int
+) -> Iterator[ProcessPoolExecutor]:
+    # Forking a process that has threads can deadlock.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _open_worker, (flags, tuple(budgets)))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 # ------------------------------------------------------------------------------- the worker process
@@ -247,7 +173,6 @@ class Measurer:
             context_tokens=bundle.tokens,
             seconds=round(seconds, 4),
             repo=instance.repo,
-            asked=instance.digest(),
             kinds=query_kinds(problem, gold),
             gold=gold,
             budgets=tuple(budgets),
@@ -270,46 +195,31 @@ def _shown(bundle: ContextBundle) -> tuple[ContextRange, ...]:
     )
 
 
-def _work(start: WorkerStart, connection: Connection) -> None:
-    """Answer when ready, then answer jobs until the parent closes the connection or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
-    signal.signal(signal.SIGTERM, _exit)
-    # Libraries take as many threads as they see cores: each worker sees its share.
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, share_of_cores(cores, start.number, start.workers))
-    try:
-        asyncio.run(_serve(start, connection))
-    except PatchshotError as error:
-        connection.send(Measurement(fatal=str(error)))
-    except (OSError, EOFError):
-        return
+# The function that measures a job in this worker process, and what keeps its retriever open.
+_open: list[tuple[Callable[[MeasureJob], Measurement], AsyncExitStack]] = []
 
 
-async def _serve(start: WorkerStart, connection: Connection) -> None:
+def _open_worker(flags: Mapping[str, Any], budgets: Sequence[int]) -> None:
     from agent.settings import load
 
-    notices: dict[str, None] = {}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    settings, notices = load(flags), dict[str, None]()
 
     def note(event: Event, /) -> None:
         if isinstance(event, Notice):
             notices.setdefault(event.message)
 
-    settings = load(start.flags)
-    async with open_retriever(settings, note, workers=1) as retriever:
-        measurer = Measurer(settings, retriever, start.budgets, note)
-        connection.send(Measurement())
-        while True:
-            measured = await measurer.measure(connection.recv())
-            connection.send(replace(measured, notices=tuple(notices)))
-            notices.clear()
+    runner, stack = asyncio.Runner(), AsyncExitStack()
+    opening = stack.enter_async_context(open_retriever(settings, note, workers=1))
+    measurer = Measurer(settings, runner.run(opening), budgets, note)
+
+    def measure(job: MeasureJob) -> Measurement:
+        notices.clear()
+        return replace(runner.run(measurer.measure(job)), notices=tuple(notices))
+
+    _open.append((measure, stack))
 
 
-def _exit(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)  # an orderly exit, which removes temporary folders
-
-
-def share_of_cores(cores: Sequence[int], number: int, workers: int) -> set[int]:
-    """Return the cores of worker `number` of `workers`: disjoint shares, or one if too few."""
-    if workers > len(cores):
-        return {cores[number % len(cores)]}
-    return set(cores[number * len(cores) // workers : (number + 1) * len(cores) // workers])
+def _measure(job: MeasureJob) -> Measurement:
+    measure, _ = _open[0]
+    return measure(job)

@@ -1,4 +1,4 @@
-"""The quality of a ranking and its context, against what was changed.
+"""The rows of an evaluation, and the quality of rankings and contexts.
 
 Acc@k, as LocAgent and SweRank define it, is 1 if min(k, number of gold) of the first k are gold,
 else 0. MRR is 1 / rank of the first gold file. Precision@k is the share of the first k functions
@@ -15,14 +15,52 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
-from agent.evaluation.retrieval.gold import KINDS
+from agent.evaluation.retrieval.gold import KINDS, Gold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.evaluation.retrieval.gold import Gold
-    from agent.evaluation.retrieval.rows import ContextRange, RetrievalRow
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ContextRange(_Row):
+    """A range of lines of a file, 1-based and inclusive."""
+
+    path: str
+    start: int
+    end: int
+
+
+class BudgetContext(_Row):
+    """The lines shown within a token budget, as in `RetrievalRow.context`."""
+
+    budget: int
+    context: tuple[ContextRange, ...]
+    context_tokens: int
+
+
+class RetrievalRow(_Row):
+    """The result of retrieval for one instance, best first. `seconds` is for ranking and packing.
+
+    `functions` has the 100 best. `context` has all lines that are shown, and no elided one.
+    `budgets` has the same ranking packed into further budgets.
+    """
+
+    instance_id: str = Field(min_length=1)
+    files: tuple[str, ...]
+    functions: tuple[str, ...]
+    context: tuple[ContextRange, ...]
+    context_tokens: int
+    seconds: float
+    repo: str
+    kinds: tuple[str, ...]
+    gold: Gold
+    budgets: tuple[BudgetContext, ...] = ()
+
 
 FILE_RANKS = (1, 3, 5, 10)
 FUNCTION_RANKS = (5, 10, 20)

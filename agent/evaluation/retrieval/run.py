@@ -1,31 +1,35 @@
-"""A whole evaluation of retrieval: select instances, measure missing rows, compute figures."""
+"""A whole evaluation of retrieval: select instances, measure them, compute figures."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.datasets import GoldInstance, Split, check_folder, find_repository, load_dataset, part_of
 from agent.errors import ConfigurationError
-from agent.evaluation.retrieval.measuring import MeasureJob, Measurement, WorkerStart, measure_all
+from agent.evaluation.retrieval.measuring import MeasureJob, measure_all
 from agent.evaluation.retrieval.metrics import (
     EDIT_RECALL,
     RECALL,
     GroupSummary,
     Interval,
     RetrievalReport,
+    RetrievalRow,
     score,
     summarise,
 )
-from agent.evaluation.retrieval.rows import RetrievalOutput, embedder_name, made_with, open_output
+from agent.llm import without_credentials
+from agent.shared.files import replace_file
 from agent.shared.terminal import inert
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
+from agent.wiring import embedding_endpoint, open_retriever, retrieval_options
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
 STAGE = "evaluate"
 
 _NO_ANSWER = "the row names no answer: neither a patch nor gold_functions nor gold_files"
-_MAX_IDS = 5  # in a message
-
 # The breakdowns that show where retrieval is weak. `--json` has the others.
 _BREAKDOWN = ("file @1", "file @5", "function @10", RECALL, EDIT_RECALL)
 _MAX_REASONS = 20
@@ -58,7 +60,6 @@ class RetrievalPlan:
     limit: int | None = None
     budgets: tuple[int, ...] = ()
     workers: int | None = None
-    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class RetrievalEvaluation:
 
 
 def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
-    """Measure the instances that have no row yet, then score all rows.
+    """Measure the instances, write a row for each, and score them.
 
     Raises ConfigurationError for a bad data set, folder, output or setting.
     """
@@ -89,116 +90,111 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
     instances = part_of(load_dataset(plan.dataset), plan.split)[: plan.limit]
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
-    order = [instance.instance_id for instance in instances]
-    inputs = made_with(plan.settings, plan.budgets)
-    with open_output(plan.output, inputs, order, restart=plan.restart) as output:
-        _check_issues(output, instances)
-        skipped = _measure(plan, instances, output, reporter)
-        return _judge(plan.split, instances, skipped, output, embedder_name(plan.settings))
-
-
-def _check_issues(output: RetrievalOutput, instances: Sequence[GoldInstance]) -> None:
-    """Refuse rows of other issues with the same ids. Raises ConfigurationError."""
-    others = [
-        one.instance_id
-        for one in instances
-        if output.has(one.instance_id) and output.rows[one.instance_id].asked != one.digest()
-    ]
-    if others:
-        more = f" and {len(others) - _MAX_IDS:,} more" if len(others) > _MAX_IDS else ""
-        raise ConfigurationError(
-            f"--output {output.path}: rows of another data set, where repository, commit or "
-            f"problem of these ids differ: {', '.join(others[:_MAX_IDS])}{more}; --restart to "
-            "measure again, or name another file"
-        )
-
-
-def _measure(
-    plan: RetrievalPlan,
-    instances: Sequence[GoldInstance],
-    output: RetrievalOutput,
-    reporter: Reporter,
-) -> dict[str, str]:
-    """Measure what is missing. Return why instances have no row, by id."""
+    embedder = embedder_name(plan.settings)
+    asyncio.run(_try_settings(plan.settings))
     skipped: dict[str, str] = {}
-    jobs = list(_jobs(plan, instances, output, skipped))
-    reporter(StageStarted(STAGE, f"{len(jobs):,} of {len(instances):,} instances to measure"))
-    started = time.perf_counter()
-    finished = False
-    try:
-        with closing(measure_all(jobs, _starts(plan, len(jobs)))) as measurements:
-            for done, (job, measured) in enumerate(measurements, start=1):
-                _take(job.instance.instance_id, measured, output, skipped, reporter)
-                reporter(StageProgress(STAGE, done, len(jobs)))
-        finished = True
-    finally:
-        summary = f"{len(instances) - len(skipped):,} instances, {len(skipped):,} skipped"
-        reporter(StageFinished(STAGE, time.perf_counter() - started, summary, finished))
-    return skipped
+    rows = _measure(plan, list(_jobs(plan, instances, skipped)), skipped, reporter)
+    order = [one.instance_id for one in instances]
+    ordered = [rows[name] for name in order if name in rows]
+    with _writing(plan.output):
+        replace_file(plan.output, [_line(row) for row in ordered])
+    scores = [score(row) for row in ordered if row.gold.files]
+    return RetrievalEvaluation(
+        split=plan.split,
+        instances=len(instances),
+        scored=len(scores),
+        unscored=len(ordered) - len(scores),
+        absent=sum(len(row.gold.absent) for row in ordered),
+        skipped={name: skipped[name] for name in order if name in skipped},
+        report=summarise(scores) if scores else None,
+        embedder=embedder,
+    )
+
+
+async def _try_settings(settings: Settings) -> None:
+    """Raise the ConfigurationError that each worker would raise."""
+    async with open_retriever(settings, lambda _: None, workers=1):
+        pass
 
 
 def _jobs(
-    plan: RetrievalPlan,
-    instances: Sequence[GoldInstance],
-    output: RetrievalOutput,
-    skipped: dict[str, str],
+    plan: RetrievalPlan, instances: Sequence[GoldInstance], skipped: dict[str, str]
 ) -> Iterator[MeasureJob]:
     for instance in instances:
         repository = find_repository(plan.repositories, instance.repo)
         if not instance.names_answer():
             skipped[instance.instance_id] = _NO_ANSWER
-        elif output.has(instance.instance_id):
-            continue
         elif repository is None:
             skipped[instance.instance_id] = f"no repository of {instance.repo}"
         else:
             yield MeasureJob(instance, str(repository.absolute()))
 
 
-def _starts(plan: RetrievalPlan, jobs: int) -> list[WorkerStart]:
-    workers = max(1, min(plan.workers or os.cpu_count() or 1, jobs))
-    return [WorkerStart(plan.flags, plan.budgets, number, workers) for number in range(workers)]
-
-
-def _take(
-    name: str,
-    measured: Measurement,
-    output: RetrievalOutput,
+def _measure(
+    plan: RetrievalPlan,
+    jobs: Sequence[MeasureJob],
     skipped: dict[str, str],
     reporter: Reporter,
-) -> None:
-    output.begin()
-    for notice in measured.notices:
-        reporter(Notice(f"{name}: {notice}"))
-    if measured.row is not None:
-        output.append(measured.row)
-    else:
-        skipped[name] = measured.skipped
-        reporter(Notice(f"{name} skipped: {measured.skipped}", "warning"))
+) -> dict[str, RetrievalRow]:
+    """Measure the jobs and write each row as it comes. Return the rows by id."""
+    rows: dict[str, RetrievalRow] = {}
+    workers = max(1, min(plan.workers or os.cpu_count() or 1, len(jobs)))
+    reporter(StageStarted(STAGE, f"{len(jobs):,} instances to measure"))
+    started = time.perf_counter()
+    with _writing(plan.output):
+        file = plan.output.open("wb", buffering=0)
+    measurements = measure_all(jobs, plan.flags, plan.budgets, workers)
+    try:
+        for done, (job, measured) in enumerate(measurements, start=1):
+            name = job.instance.instance_id
+            for notice in measured.notices:
+                reporter(Notice(f"{name}: {notice}"))
+            if measured.row is None:
+                skipped[name] = measured.skipped
+                reporter(Notice(f"{name} skipped: {measured.skipped}", "warning"))
+            else:
+                with _writing(plan.output):
+                    file.write(_line(measured.row))
+                rows[name] = measured.row
+            reporter(StageProgress(STAGE, done, len(jobs)))
+    finally:
+        measurements.close()
+        file.close()
+        summary = f"{len(rows):,} instances measured, {len(skipped):,} skipped"
+        ended = len(rows) + len(skipped) >= len(jobs)
+        reporter(StageFinished(STAGE, time.perf_counter() - started, summary, ended))
+    return rows
 
 
-def _judge(
-    split: Split,
-    instances: Sequence[GoldInstance],
-    skipped: Mapping[str, str],
-    output: RetrievalOutput,
-    embedder: str | None,
-) -> RetrievalEvaluation:
-    order = [one.instance_id for one in instances]
-    rows = [output.rows[name] for name in order if output.has(name)]
-    scores = [score(row) for row in rows if row.gold.files]
-    return RetrievalEvaluation(
-        split=split,
-        instances=len(instances),
-        scored=len(scores),
-        unscored=len(rows) - len(scores),
-        absent=sum(len(row.gold.absent) for row in rows),
-        skipped={
-            o.instance_id: skipped[o.instance_id] for o in instances if o.instance_id in skipped
-        },
-        report=summarise(scores) if scores else None,
-        embedder=embedder,
-    )
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    """Turn an OSError into a ConfigurationError that names `--output`."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"--output {output}: {error.strerror or error}") from None
+
+
+def _line(row: RetrievalRow) -> bytes:
+    return row.model_dump_json().encode() + b"\n"
+
+
+def embedder_name(settings: Settings) -> str | None:
+    """Return the model or server that embeds, without credentials, None if none does.
+
+    Raises ConfigurationError.
+    """
+    if not retrieval_options(settings).embedding:
+        return None
+    if settings.embed == "local":
+        from agent.retrieval.embedding.local import LocalEmbedder
+
+        return LocalEmbedder().name
+    chosen = embedding_endpoint(settings)
+    if chosen is None:
+        return None
+    model = chosen.model or "a model of the server's list"
+    return f"{model} at {without_credentials(chosen.base_url)} ({chosen.kind})"
 
 
 # ---------------------------------------------------------------------------------- Markdown tables
@@ -260,10 +256,10 @@ def _plain(interval: Interval | None) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(3, *map(len, column)) for column in zip(head, *rows, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "".join(_line(cells, widths) for cells in (head, rule, *rows))
+    return "".join(_cells(cells, widths) for cells in (head, rule, *rows))
 
 
-def _line(cells: Iterable[str], widths: Sequence[int]) -> str:
+def _cells(cells: Iterable[str], widths: Sequence[int]) -> str:
     padded = [
         cell.rjust(width) if number else cell.ljust(width)
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -40,7 +40,6 @@ def judge(
     def judge(
         predicted: str | None,
         *,
-        check: bool = False,
         environments: Environments | None = None,
         timeout: float = 60.0,
         cancel: threading.Event | None = None,
@@ -49,7 +48,7 @@ def judge(
         case = ScoringInstance.model_validate(shop.make_row(base, **row))
         prediction = Prediction(instance_id=case.instance_id, model_patch=predicted)
         options = ValidationOptions(None if environments else python, timeout=timeout)
-        means = Means(sandboxes, options, environments, check=check)
+        means = Means(sandboxes, options, environments)
         order = Order(case, prediction, find_repository(repositories, case.repo))
         return score(
             order, means, ResultFolder(tmp_path, case.instance_id), cancel or threading.Event()
@@ -209,26 +208,6 @@ def test_a_row_that_cannot_be_used(
 
     assert (found.outcome, found.error) == ("error", error)
     assert words in found.reason
-
-
-def test_a_row_is_checked(judge: Judge) -> None:
-    sound = judge(shop.HALF, check=True).check
-    assert sound is not None
-    assert (sound.problems, sound.gold) == ((), True)
-
-    wrong = judge(
-        shop.HALF,
-        check=True,
-        patch=shop.HALF,
-        FAIL_TO_PASS=[*shop.FAIL_TO_PASS, shop.PASS_TO_PASS[1]],
-        PASS_TO_PASS=["tests/test_cart.py::test_none"],
-    ).check
-    assert wrong is not None
-    assert wrong.not_failing == (shop.PASS_TO_PASS[1],)
-    assert wrong.not_passing == ("tests/test_cart.py::test_none",)
-    assert wrong.gold is False
-    assert wrong.gold_failing == (*shop.FAIL_TO_PASS, "tests/test_cart.py::test_none")
-    assert len(wrong.problems) == 3
 
 
 def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import threading
-from collections.abc import Sequence
-from contextlib import closing
+import os
 from pathlib import Path
 
 import pytest
 
 from agent.datasets import GoldInstance
-from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.gold import SYMBOL, Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.measuring import (
     MeasureJob,
     Measurement,
     Measurer,
-    WorkerStart,
     function_names,
     measure_all,
-    share_of_cores,
 )
-from agent.evaluation.retrieval.rows import ContextRange
+from agent.evaluation.retrieval.metrics import ContextRange
 from agent.settings import load
 from agent.types import Chunk, ChunkKind, Ranking, ScoredChunk
 from agent.wiring import open_retriever
@@ -125,57 +119,25 @@ def test_functions_are_the_100_best_each_once_without_what_has_no_name() -> None
 # ------------------------------------------------------------------------------- worker processes
 
 
-def starts(count: int, **flags: object) -> list[WorkerStart]:
-    given = {"preset": "lexical", **flags}
-    return [WorkerStart(flags=given, number=n, workers=count) for n in range(count)]
-
-
-def replies(
-    work: Sequence[MeasureJob], workers: Sequence[WorkerStart], seconds: float
-) -> list[Measurement]:
-    with closing(measure_all(work, workers, seconds=seconds)) as measurements:
-        return [reply for _, reply in measurements]
-
-
 def test_all_jobs_are_done_by_several_processes(tmp_path: Path) -> None:
     work = jobs(tmp_path, 4)
-    rows = [reply.row for reply in replies(work, starts(2), 60)]
-    assert sorted(row.instance_id for row in rows if row is not None) == [
-        job.instance.instance_id for job in work
-    ]
+    measured = list(measure_all(work, {"preset": "lexical"}, (), 2))
+    rows = {job.instance.instance_id: reply.row for job, reply in measured}
+    assert set(rows) == {job.instance.instance_id for job in work}
+    assert all(row is not None and row.instance_id == name for name, row in rows.items())
 
 
-def test_an_instance_that_takes_too_long_is_skipped(tmp_path: Path) -> None:
-    measurements = replies(jobs(tmp_path, 2), starts(1), 1e-6)
-    assert [reply.skipped for reply in measurements] == ["took longer than 1e-06 s"] * 2
+class Killer(MeasureJob):
+    """A job that ends the process that reads it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os._exit, (1,)
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_one_instance(tmp_path: Path) -> None:
-    with closing(measure_all(jobs(tmp_path, 6), starts(1))) as measurements:
-        next(measurements)
-        multiprocessing.active_children()[0].kill()
-        rest = [reply.skipped for _, reply in measurements]
-    lost = "the worker process ended with exit code -9"
-    assert sorted(rest) == ["", "", "", "", lost]
-
-
-def test_a_setting_with_which_nothing_can_be_measured_ends_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="--embed remote needs a model"):
-        replies(jobs(tmp_path), starts(1, embed="remote", preset="default"), 60)
-
-
-def test_no_thread_outlives_an_iteration_that_is_given_up(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    with closing(measure_all(jobs(tmp_path, 20), starts(1))) as measurements:
-        next(measurements)
-    assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (4, 2), (7, 3), (2, 5)])
-def test_workers_share_the_cores(cores: int, workers: int) -> None:
-    shares = [share_of_cores(range(cores), number, workers) for number in range(workers)]
-    assert all(shares)
-    assert set().union(*shares) == set(range(cores))
-    if workers <= cores:
-        assert sum(map(len, shares)) == cores
+def test_an_instance_that_kills_its_worker_is_skipped_alone(tmp_path: Path) -> None:
+    good, bad = jobs(tmp_path, 2)
+    killer = Killer(bad.instance, bad.repository)
+    measured = dict(measure_all([killer, good], {"preset": "lexical"}, (), 1))
+    assert measured[killer].skipped == "the worker process died"
+    assert measured[good].row is not None

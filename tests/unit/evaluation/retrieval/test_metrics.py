@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from agent.evaluation.retrieval.gold import PATH, PROSE, SYMBOL, Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.metrics import (
     METRICS,
+    BudgetContext,
+    ContextRange,
     Interval,
+    RetrievalRow,
     accuracy_at,
     bootstrap_mean,
     context_recall,
@@ -17,7 +20,6 @@ from agent.evaluation.retrieval.metrics import (
     score,
     summarise,
 )
-from agent.evaluation.retrieval.rows import BudgetContext, ContextRange, RetrievalRow
 
 GOLD = Gold(
     files=("a.py", "b.py"),
@@ -30,7 +32,7 @@ GOLD = Gold(
 def row(name: str = "i", gold: Gold = GOLD, **known: object) -> RetrievalRow:
     blank = {
         "files": (), "functions": (), "context": (), "context_tokens": 10, "seconds": 1.0,
-        "repo": "o/p", "asked": "", "kinds": (PROSE,), "gold": gold,
+        "repo": "o/p", "kinds": (PROSE,), "gold": gold,
     }  # fmt: skip
     return RetrievalRow.model_validate({"instance_id": name, **blank, **known})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,9 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
-from agent.evaluation.retrieval.gold import Gold
-from agent.evaluation.retrieval.rows import (
-    RetrievalRow,
-    made_with,
-    open_output,
-)
 from agent.settings import load
 from agent.types.events import Event, StageProgress
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
-from tests.support.full_disk import full_at
 from tests.support.ignored_events import ignore
 
 pytestmark = pytest.mark.slow
@@ -85,22 +77,6 @@ def test_everything_is_accounted_for(folder: Path) -> None:
     assert tuple(row)[: len(fields)] == fields
 
 
-def test_rows_that_are_there_are_kept_and_give_the_same_figures(folder: Path) -> None:
-    first = evaluate(plan(folder), ignore)
-    output = folder / "r.jsonl"
-    lines = output.read_text().splitlines(keepends=True)
-    changed = lines[0].replace('"seconds":', '"seconds":1234')
-    output.write_text(changed + lines[2] + lines[1][:40])  # the last one torn
-    second = evaluate(plan(folder), ignore)
-    assert ids(output) == ["owner__shop-1", "owner__shop-3", "owner__shop-5"]
-    assert output.read_text().startswith(changed)
-    assert first.report is not None
-    assert second.report is not None
-    assert second.report.overall == first.report.overall
-    evaluate(plan(folder, restart=True), ignore)
-    assert "1234" not in output.read_text()
-
-
 def test_context_recall_at_further_budgets(folder: Path) -> None:
     done = evaluate(plan(folder, budgets=(200, 6000)), ignore)
     assert done.report is not None
@@ -109,17 +85,15 @@ def test_context_recall_at_further_budgets(folder: Path) -> None:
         assert metrics[f"{name}, 6,000"] == metrics[name]
         assert f"{name}, 200" in metrics
     assert "| context recall, 6,000 " in render(done)
-    with pytest.raises(ConfigurationError, match="made with other settings, other budgets"):
-        evaluate(plan(folder), ignore)
 
 
 def test_limit_and_split_choose_instances(folder: Path) -> None:
     limited = evaluate(plan(folder, limit=1), ignore)
     assert (limited.instances, limited.scored) == (1, 1)
     # By the hash of their names, owner/shop is held out and owner/gone is for tuning.
-    held_out = evaluate(plan(folder, split="held-out", restart=True), ignore)
+    held_out = evaluate(plan(folder, split="held-out"), ignore)
     assert (held_out.split, held_out.instances) == ("held-out", 4)
-    tune = evaluate(plan(folder, split="tune", restart=True), ignore)
+    tune = evaluate(plan(folder, split="tune"), ignore)
     assert tune.skipped == {"owner__shop-2": "no repository of owner/gone"}
     write_dataset(folder / "d.jsonl", [dataset_row("1" * 40)])
     with pytest.raises(ConfigurationError, match="no instance in the split 'tune'"):
@@ -146,23 +120,12 @@ def test_ids_cannot_write_to_the_terminal(folder: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_rows_of_other_issues_with_the_same_ids_are_refused(folder: Path) -> None:
-    evaluate(plan(folder), ignore)
-    rows = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
-    rows[2]["problem_statement"] += " indeed"
-    write_dataset(folder / "d.jsonl", rows)
-    with pytest.raises(ConfigurationError, match=r"these ids differ: owner__shop-3; --restart"):
-        evaluate(plan(folder), ignore)
-    assert evaluate(plan(folder, restart=True), ignore).scored == 2
-
-
-def test_a_restart_that_cannot_begin_loses_nothing(folder: Path) -> None:
-    evaluate(plan(folder), ignore)
-    before = (folder / "r.jsonl").read_bytes()
-    broken = replace(plan(folder, restart=True), flags={"embed": "remote"})
+def test_bad_settings_write_nothing(folder: Path) -> None:
+    flags = {"embed": "remote"}
+    broken = replace(plan(folder), settings=load(flags), flags=flags)
     with pytest.raises(ConfigurationError, match="--embed remote needs a model"):
         evaluate(broken, ignore)
-    assert (folder / "r.jsonl").read_bytes() == before
+    assert not (folder / "r.jsonl").exists()
 
 
 def test_an_instance_ranked_without_its_embeddings_has_no_row(folder: Path) -> None:
@@ -196,67 +159,6 @@ def test_equal_reasons_are_counted_together(
     assert f"- 2 × {reason}" in render(evaluate(plan(folder), ignore))
 
 
-# --------------------------------------------------------------------------------- the output files
-
-
-def a_row(name: str = "1", **known: object) -> RetrievalRow:
-    blank = {
-        "files": ("a.py",), "functions": (), "context": (), "context_tokens": 7, "seconds": 0.5,
-        "repo": "o/p", "asked": "", "kinds": (), "gold": Gold(),
-    }  # fmt: skip
-    return RetrievalRow.model_validate({"instance_id": name, **blank, **known})
-
-
-def refused(folder: Path, **more: Any) -> str:
-    with (
-        pytest.raises(ConfigurationError) as raised,
-        open_output(folder / "r.jsonl", "x", [], restart=more.get("restart", False)),
-    ):
-        pass
-    return str(raised.value)
-
-
-def _other_settings(folder: Path) -> None:
-    (folder / "r.jsonl").write_text(a_row(made_with="y").model_dump_json() + "\n")
-
-
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        (lambda folder: (folder / "r.jsonl").write_text("a\n"), "r.jsonl:1: not a row of this"),
-        (_other_settings, "made with other settings"),
-        (lambda folder: (folder / "r.jsonl").mkdir(), "not a file"),
-    ],
-)
-def test_a_file_of_something_else_is_refused_and_left_alone(
-    tmp_path: Path, prepare: Callable[[Path], object], message: str
-) -> None:
-    prepare(tmp_path)
-    output = tmp_path / "r.jsonl"
-    before = output.read_bytes() if output.is_file() else b""
-    assert message in refused(tmp_path)
-    assert (output.read_bytes() if output.is_file() else b"") == before
-
-
-def test_one_run_at_a_time_writes_rows(tmp_path: Path) -> None:
-    with open_output(tmp_path / "r.jsonl", "x", [], restart=False):
-        assert "another run writes to it" in refused(tmp_path, restart=True)
-    assert list(tmp_path.iterdir()) == []  # a run without rows leaves nothing
-
-
-def test_a_full_disk_is_an_error_of_the_output(tmp_path: Path) -> None:
-    message = r"--output .*: File too large; free some space"
-    with open_output(tmp_path / "r.jsonl", "x", [], restart=False) as output:
-        output.begin()
-        with full_at(20), pytest.raises(ConfigurationError, match=message):
-            output.append(a_row())
-    assert not (tmp_path / "r.jsonl").exists()
-
-
-def test_rows_depend_on_settings_and_budgets() -> None:
-    inputs = [
-        made_with(load({"context_tokens": tokens}), budgets)
-        for tokens, budgets in ((3000, ()), (3001, ()), (3000, (500,)), (3000, ()))
-    ]
-    assert len(set(inputs)) == 3
-    assert inputs[0] == inputs[3]
+def test_an_output_that_cannot_be_written_is_named(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"--output .*d.jsonl/r.jsonl: "):
+        evaluate(replace(plan(folder), output=folder / "d.jsonl" / "r.jsonl"), ignore)
