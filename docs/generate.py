@@ -118,7 +118,7 @@ NOTES: Mapping[str, Note] = {
     "search": Note(
         "One line for each result: rank, score, place, symbol. With `--corpus`, a label and the "
         "similarity too.",
-        "8 if a model call (`--intents llm`, `--expand llm`) could exceed the budget.",
+        "8 if a model call (`--expand llm`) could exceed the budget.",
     ),
     "context": Note("The packed context as Markdown. With `--prompt`, the whole prompt."),
     "index": Note(

@@ -269,11 +269,8 @@ base = all_of(
         "Uncommitted changes: part of the base, ignored, refused.",
     ),
 )
-corpora = all_of(
-    text("--corpus", "NAME", "code, history, docs, intent, memory (repeatable).", multiple=True),
-    choice(
-        "--intents", ("templates", "llm"), "templates", "Who writes intents: llm costs --max-cost."
-    ),
+corpora = text(
+    "--corpus", "NAME", "code, history, docs, intent, memory (repeatable).", multiple=True
 )
 scope = path("--path", "Folder of a monorepo, from its root; only what is in it is looked at.")
 tests = all_of(

@@ -153,11 +153,6 @@ class Pool:
         """
         return tuple([await self._fill(label) for label in self.corpora if label is not Label.CODE])
 
-    def forget_corpus(self, label: Label) -> None:
-        """Read a corpus again at its next use, because its source has changed."""
-        self._words.pop(label, None)
-        self._whole.discard(label)
-
     async def _fill(self, label: Label) -> CorpusReport:
         try:
             passages = (await self._word_index(label)).passages
@@ -432,9 +427,8 @@ def make_pool(
             raise ConfigurationError(
                 "the corpus vectors needs its folder: give --precomputed FOLDER"
             )
-        cache, embedded = paths.folder_cache(precomputed), embedder is not None
-        limits = agent or ANY_AGENT
-        return VectorSource(precomputed, cache, reporter, limits, embedded=embedded)
+        limits, embedded = agent or ANY_AGENT, embedder is not None
+        return VectorSource(precomputed, reporter, limits, embedded=embedded)
 
     chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))
     stored = None if chosen is None or store is None else PassageVectors(store, chosen, project)

@@ -1,49 +1,32 @@
 """Vectors that other programs computed: a folder with one JSON file for each vector.
 
-`load_vectors` reads a folder (`vector_files`) into a `VectorIndex`, which compares a query with all
-vectors. `SemanticRetriever` searches one index for several agents with separate settings,
-`import_vectors` writes an index into a vector store, and `VectorSource` makes a folder a corpus.
+    <id> or <id>.json    a JSON array of numbers: the vector
+    <id>.meta.json       optional: an object with `tags` (a list of texts), `text`, other metadata
+
+The content is untrusted: links, special files and anything else are skipped with a reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
+import os
+import stat
 import threading
-import tomllib
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from posixpath import normpath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
-from agent.retrieval.weights import read_arrays, write_arrays
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
-from agent.search.stores import Entry, Fields, VectorCollection, VectorMatch, score_of
-from agent.search.vector_files import (
-    MAX_BYTES,
-    MAX_DIMENSION,
-    META,
-    NO_META,
-    Invalid,
-    ListedFile,
-    VectorMeta,
-    in_one_line,
-    list_files,
-    masked,
-    parse_meta,
-    parse_vector,
-    read_below,
-    why_no_id,
-    write_vector,
-)
+from agent.search.stores import Entry, EntryFilter, Fields, VectorCollection, VectorMatch, score_of
 from agent.shared.files import replace_file
 from agent.shared.secrets import mask_secrets
 from agent.types.events import Notice, StageProgress
@@ -55,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_AGENT",
+    "IMPORTED",
     "MAX_BYTES",
     "MAX_TOP_K",
-    "Invalid",
     "SemanticResult",
     "SemanticRetriever",
     "SemanticSettings",
@@ -67,6 +50,7 @@ __all__ = [
     "VectorSource",
     "cosine_similarity",
     "import_vectors",
+    "imported_filter",
     "in_one_line",
     "load_vectors",
     "make_settings",
@@ -74,10 +58,18 @@ __all__ = [
     "parse_meta",
     "parse_vector",
     "read_payload",
-    "read_settings",
-    "why_no_id",
     "write_vector",
 ]
+
+_META = ".meta.json"
+_VECTOR = ".json"
+_MAX_DIMENSION = 65_536
+
+MAX_BYTES = 4_000_000
+"""Maximum bytes of a file. A vector of 65,536 numbers at full length takes two thirds of it."""
+
+_LARGEST = 1e15  # component of a vector: squares of larger numbers overflow float32
+_MAX_ID_BYTES = 200  # file systems allow names of 255 bytes, including the suffix
 
 _TINY = 1e-30
 """A shorter vector counts as zero, because float32 cannot represent its direction."""
@@ -88,47 +80,38 @@ MAX_TOP_K = 10_000
 _DIGITS = 12  # of a score: removes rounding errors, so that equal directions tie by id
 
 
+class VectorMeta(BaseModel):
+    """The metadata of a vector. `metadata` has everything but `tags` and `text`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    tags: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return the keys without a meaning."""
+        return self.model_extra or {}
+
+
+_NO_META = VectorMeta()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SemanticResult:
-    """A search result.
-
-    `score` is the cosine in [-1, 1]. `vector` is float32 (d,), read-only, with the numbers of its
-    file. `content` is `text`, by the name that it has for passages of other retrievers.
-    """
+    """A search result. `score` is the cosine in [-1, 1]; `vector` is float32 (d,), read-only."""
 
     id: str
     score: float
     vector: NDArray[np.float32]
-    _folder: Path
-    _meta: VectorMeta
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    text: str
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """Return the tags of the vector."""
-        return self._meta.tags
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Return everything in the metadata file but tags and text."""
-        return self._meta.metadata
-
-    @property
-    def text(self) -> str:
-        """Return the text, "" if there is none. Raises SemanticIndexError for a bad reference."""
-        return _text(self._folder, self._meta)
-
-    content = text
-
-
-def _text(folder: Path, meta: VectorMeta) -> str:
-    if meta.text_file is None:
-        return meta.text or ""
-    data = read_below(folder, meta.text_file)
-    if isinstance(data, Invalid):
-        raise SemanticIndexError(
-            f"{folder}: text_file {meta.text_file!r}: {data.reason}; correct the metadata"
-        )
-    return data.decode("utf-8-sig", "replace")
+    def content(self) -> str:
+        """Return the text, by the name that it has for passages of other retrievers."""
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +124,11 @@ class SkippedVector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorIndex:
-    """`n` vectors of `d` dimensions, by ascending id.
+    """`n` vectors of `d` dimensions, by ascending id. `load_vectors` makes it.
 
-    `vectors` float32 (n, d), read-only, has the numbers of the files. `metas` has metadata by row,
-    for rows that have some. Create an index with `load_vectors`.
+    `vectors`: float32 (n, d), read-only. `metas`: metadata by row, for rows that have some.
     """
 
-    folder: Path
     ids: tuple[str, ...]
     vectors: NDArray[np.float32]
     metas: Mapping[int, VectorMeta] = field(default_factory=dict)
@@ -166,6 +147,10 @@ class VectorIndex:
     def dimension(self) -> int:
         """Return the dimension of all vectors."""
         return int(self.vectors.shape[1])
+
+    def meta(self, row: int) -> VectorMeta:
+        """Return the metadata of a row."""
+        return self.metas.get(row, _NO_META)
 
     def search(
         self,
@@ -206,18 +191,10 @@ class VectorIndex:
         return np.array(sorted(rows), dtype=np.int64)
 
     def _result(self, row: int, score: float) -> SemanticResult:
-        meta = self.metas.get(row, NO_META)
-        return SemanticResult(self.ids[row], score, self.vectors[row], self.folder, meta)
-
-    def text(self, identifier: str, reporter: Reporter) -> str:
-        """Return a vector's text with secrets masked; "" if there is none, or after a notice."""
-        meta = self.metas.get(bisect_left(self.ids, identifier), NO_META)
-        try:
-            return mask_secrets(_text(self.folder, meta)).text
-        except SemanticIndexError as error:
-            name, reason = in_one_line(identifier), in_one_line(str(error))
-            reporter(Notice(f"{name}: without its text: {reason}", "warning"))
-            return ""
+        meta = self.meta(row)
+        return SemanticResult(
+            self.ids[row], score, self.vectors[row], meta.tags, meta.metadata, meta.text
+        )
 
 
 def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
@@ -273,42 +250,15 @@ class SemanticSettings(BaseModel):
 
 def make_settings(**values: Any) -> SemanticSettings:
     """Make one agent's settings from plain values. Raises SemanticConfigError."""
-    return _checked([values], "settings")[0]
-
-
-def read_settings(path: Path) -> Mapping[str, SemanticSettings]:
-    """Read settings by agent: a JSON list of objects, or TOML with `[[agents]]` tables.
-
-    Raises SemanticConfigError with the file name and the problem.
-    """
     try:
-        text = path.read_text("utf-8")
-        value = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise SemanticConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise SemanticConfigError(f"{path}: neither JSON nor TOML ({error}); correct it") from None
-    return _by_agent(_checked(value.get("agents") if isinstance(value, dict) else value, str(path)))
-
-
-def _by_agent(settings: Iterable[SemanticSettings]) -> Mapping[str, SemanticSettings]:
-    agents: dict[str, SemanticSettings] = {}
-    for one in settings:
-        if agents.setdefault(one.agent_name, one) != one:
-            raise SemanticConfigError(f"agent {one.agent_name!r} has two settings; keep one")
-    return agents
-
-
-def _checked(value: Any, place: str) -> list[SemanticSettings]:
-    try:
-        # Convert to JSON, because strict mode only accepts JSON arrays for tuples.
-        return TypeAdapter(list[SemanticSettings]).validate_json(json.dumps(value))
+        # As JSON, because strict mode accepts only JSON arrays for tuples.
+        return SemanticSettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "agents"
-        raise SemanticConfigError(f"{place}: {where}: {first['msg'].lower()}") from None
+        where = ".".join(map(str, first["loc"]))
+        raise SemanticConfigError(f"settings: {where}: {first['msg'].lower()}") from None
     except (TypeError, ValueError) as error:
-        raise SemanticConfigError(f"{place}: {error}; give plain values") from None
+        raise SemanticConfigError(f"settings: {error}; give plain values") from None
 
 
 class SemanticRetriever:
@@ -319,7 +269,10 @@ class SemanticRetriever:
 
     def __init__(self, index: VectorIndex, agents: Iterable[SemanticSettings]) -> None:
         self._index = index
-        self._agents = _by_agent(agents)
+        self._agents: dict[str, SemanticSettings] = {}
+        for one in agents:
+            if self._agents.setdefault(one.agent_name, one) != one:
+                raise SemanticConfigError(f"agent {one.agent_name!r} has two settings; keep one")
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -354,37 +307,28 @@ class SemanticRetriever:
         )
 
 
-# ---------------------------------------------------------------------------------------- loading
+# ------------------------------------------------------------------------------------------ files
 
 
-def load_vectors(
-    folder: Path,
-    reporter: Reporter,
-    *,
-    dimension: int | None = None,
-    cache: Path | None = None,
-    strict: bool = False,
-) -> VectorIndex:
-    """Load a folder of vectors; `vector_files` describes its files.
-
-    `dimension`: the expected dimension; None means the most frequent one.
-    `cache`: path of a file of numpy arrays, which is read while names, sizes and modification times
-    of the folder match.
+def load_vectors(folder: Path, reporter: Reporter, *, strict: bool = False) -> VectorIndex:
+    """Load a folder of vectors. They must have the dimension of most.
 
     A folder that is missing or has no usable vector gives an empty index and a warning; if
     `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
     """
-    if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
-        raise SemanticIndexError(f"dimension {dimension}: give one from 1 to {MAX_DIMENSION:,}")
     place = in_one_line(str(folder))
-    index = VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32))
+    index = VectorIndex((), np.empty((0, 0), dtype=np.float32))
     problem = f"{place}: no such folder"
     if strict or folder.exists():
-        own = "" if cache is None else cache.name
-        files = [file for file in list_files(folder) if file.name != own]
-        index = _cached(files, folder.resolve(), dimension, cache, reporter)
-        _warn(index.skipped, place, reporter)
+        index = _read_folder(folder, _names_in(folder), reporter)
         problem = f"{place}: no usable vector; each file is a JSON array of numbers"
+    if index.skipped:  # in one line, because a folder may be searched often
+        named = [f"{in_one_line(one.name)}: {one.reason}" for one in index.skipped[:3]]
+        if len(index.skipped) > len(named):
+            named.append(f"{len(index.skipped) - len(named):,} more (--json has all)")
+        count = len(index.skipped)
+        files = f"{count:,} file{'' if count == 1 else 's'} skipped"
+        reporter(Notice(f"{place}: {files}: {'; '.join(named)}", "warning"))
     if not index.ids:
         if strict:
             raise SemanticIndexError(problem)
@@ -392,114 +336,195 @@ def load_vectors(
     return index
 
 
-def _warn(skipped: Sequence[SkippedVector], place: str, reporter: Reporter) -> None:
-    """Report all skipped files in one line, because a folder may be searched often."""
-    if not skipped:
-        return
-    named = [f"{in_one_line(one.name)}: {in_one_line(one.reason)}" for one in skipped[:3]]
-    if len(skipped) > len(named):
-        named.append(f"{len(skipped) - len(named):,} more (--json has all)")
-    files = "1 file" if len(skipped) == 1 else f"{len(skipped):,} files"
-    reporter(Notice(f"{place}: {files} skipped: {'; '.join(named)}", "warning"))
-
-
-class _About(BaseModel):
-    """What is cached beside the vectors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    mark: str
-    ids: tuple[str, ...]
-    metas: dict[int, VectorMeta]
-    skipped: tuple[SkippedVector, ...]
-
-
-def _cached(
-    files: Sequence[ListedFile],
-    root: Path,
-    dimension: int | None,
-    cache: Path | None,
-    reporter: Reporter,
-) -> VectorIndex:
-    """Return the cached index of these files, or read them and write the cache."""
-    if cache is None:
-        return _read(files, root, dimension, reporter)
-    lines = [f"{dimension}\n", *(f"{file.size} {file.changed} {file.name}\0" for file in files)]
-    mark = hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+def _names_in(folder: Path) -> list[str]:
+    """Return the names of files and links that do not begin with a dot, in order."""
     try:
-        arrays = read_arrays(cache.read_bytes()) or {}
-        about = _About.model_validate_json(arrays["about"].tobytes())
-        if about.mark == mark:
-            vectors = np.asarray(arrays["vectors"], dtype=np.float32)
-            return VectorIndex(root, about.ids, vectors, about.metas, about.skipped)
-    except (OSError, KeyError, ValueError):
-        pass  # missing or damaged
-    index = _read(files, root, dimension, reporter)
-    about = _About(mark=mark, ids=index.ids, metas=dict(index.metas), skipped=index.skipped)
-    text = np.frombuffer(about.model_dump_json().encode(), np.uint8)
-    data = write_arrays({"vectors": index.vectors, "about": text}, packed=False)
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(cache, (data,))
-    except OSError as error:  # a full disk only makes the next start slower
-        reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
-    return index
+        with os.scandir(folder) as entries:
+            files = [one for one in entries if not one.is_dir(follow_symlinks=False)]
+    except OSError as error:
+        raise SemanticIndexError(
+            f"{in_one_line(str(folder))}: cannot be read ({error.strerror}); give a folder of"
+            " vectors that you may read and enter"
+        ) from None
+    return sorted(file.name for file in files if not file.name.startswith("."))
 
 
-def _read(
-    files: Sequence[ListedFile], root: Path, dimension: int | None, reporter: Reporter
-) -> VectorIndex:
-    """Read all files of a folder. Unusable ones are skipped with a reason."""
+def _read_folder(folder: Path, names: Sequence[str], reporter: Reporter) -> VectorIndex:
+    """Read the files. Unusable ones are skipped with a reason."""
     skipped: dict[str, str] = {}
     metas: dict[str, VectorMeta] = {}
-    for file in (file for file in files if file.name.endswith(META)):
-        data = read_below(root, file.name)
-        meta = data if isinstance(data, Invalid) else parse_meta(data)
-        if isinstance(meta, Invalid):
-            skipped[file.name] = meta.reason
-        else:
-            metas[file.name.removesuffix(META)] = meta
-    texts = frozenset(normpath(meta.text_file or "") for meta in metas.values())
-    others = [f for f in files if not f.name.endswith(META) and f.name not in texts]
-    chosen = {file.identifier: file for file in others}  # `<id>` comes before `<id>.json`
     vectors: dict[str, NDArray[np.float32]] = {}
-    for done, file in enumerate(others, start=1):
-        used = chosen[file.identifier]
-        vector = _vector(root, file)
-        if used is not file:
-            skipped[file.name] = f"the id is that of {used.name}, which is used"
-        elif isinstance(vector, Invalid):
-            skipped[file.name] = vector.reason
+    files: dict[str, str] = {}  # by id
+    for done, name in enumerate(names, start=1):
+        data = _file_data(folder / name)
+        if name.endswith(_META):
+            meta = data if isinstance(data, str) else parse_meta(data)
+            if isinstance(meta, str):
+                skipped[name] = meta
+            else:
+                metas[name.removesuffix(_META)] = meta
+            continue
+        identifier = name.removesuffix(_VECTOR)
+        vector = data if isinstance(data, str) else parse_vector(data)
+        if isinstance(vector, str):
+            skipped[name] = vector
+        elif reason := _why_no_id(identifier):
+            skipped[name] = f"its name is no id: {reason}"
+        elif identifier in vectors:
+            skipped[name] = f"the id is that of {files[identifier]}, which is used"
         else:
-            vectors[file.identifier] = vector
-        if done % 2_000 == 0 or done == len(others):
-            reporter(StageProgress("vectors", done, len(others)))
+            vectors[identifier], files[identifier] = vector, name
+        if done % 2_000 == 0 or done == len(names):
+            reporter(StageProgress("vectors", done, len(names)))
     sizes = Counter(vector.size for vector in vectors.values())
     most = min(sizes, key=lambda size: (-sizes[size], size), default=0)
-    expected, why = (dimension, "declared") if dimension else (most, "those of most files")
-    for name in [name for name, vector in vectors.items() if vector.size != expected]:
-        size = vectors.pop(name).size
-        skipped[chosen[name].name] = f"{size} dimensions; {expected} are {why}"
+    for identifier in [name for name, vector in vectors.items() if vector.size != most]:
+        size = vectors.pop(identifier).size
+        skipped[files[identifier]] = f"{size} dimensions; {most} are those of most files"
     for name in metas.keys() - vectors.keys():
-        skipped[f"{name}{META}"] = "the vector that it belongs to is not used"
+        skipped[f"{name}{_META}"] = "the vector that it belongs to is not used"
     ids = tuple(sorted(vectors))
     matrix = np.stack([vectors[name] for name in ids]) if ids else np.empty((0, 0), np.float32)
     by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
     shown = {n.encode("utf-8", "backslashreplace").decode(): why for n, why in skipped.items()}
-    left_out = tuple(SkippedVector(*pair) for pair in sorted(shown.items()))
-    return VectorIndex(root, ids, matrix, by_row, left_out)
+    return VectorIndex(
+        ids, matrix, by_row, tuple(SkippedVector(*pair) for pair in sorted(shown.items()))
+    )
 
 
-def _vector(root: Path, file: ListedFile) -> NDArray[np.float32] | Invalid:
-    data = read_below(root, file.name)
-    vector = data if isinstance(data, Invalid) else parse_vector(data)
-    reason = why_no_id(file.identifier)
-    if reason and not isinstance(vector, Invalid):
-        return Invalid(f"its name is no id: {reason}")
-    return vector
+def _file_data(path: Path) -> bytes | str:
+    """Return what a regular file contains, at most MAX_BYTES, or the reason why it is not used."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return "not a regular file"
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        return "a link" if path.is_symlink() else f"cannot be read ({error.strerror})"
+    return f"more than {MAX_BYTES:,} bytes" if len(data) > MAX_BYTES else data
+
+
+def parse_vector(data: bytes) -> NDArray[np.float32] | str:
+    """Return a vector (d,), or the reason why the data is invalid."""
+    try:  # NaN and Infinity, which Python's parser accepts, are no JSON
+        value = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+    except ValueError as error:
+        return in_one_line(f"not JSON ({error})")
+    if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
+        return "not a JSON array of numbers"
+    if not 1 <= len(value) <= _MAX_DIMENSION:
+        return f"{len(value)} numbers; 1 to {_MAX_DIMENSION:,} are possible"
+    try:
+        numbers = np.array(value, dtype=np.float64)
+    except OverflowError:  # an integer of four hundred digits
+        return "a number that is too large"
+    if not (np.abs(numbers) <= _LARGEST).all():
+        return "a number that is too large"
+    return numbers.astype(np.float32)
+
+
+def parse_meta(data: bytes) -> VectorMeta | str:
+    """Return metadata, or the reason why the data is invalid."""
+    try:
+        value = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+        if not isinstance(value, dict):
+            return "not a JSON object"
+        # again, because `1e999` is read as infinity, which could not be written
+        meta = VectorMeta.model_validate_json(json.dumps(value, allow_nan=False))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return in_one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
+    except ValueError as error:
+        return in_one_line(f"not JSON ({error})")
+    return meta.model_copy(update={"tags": tuple(dict.fromkeys(meta.tags))})
+
+
+def write_vector(
+    folder: Path,
+    identifier: str,
+    vector: ArrayLike,
+    *,
+    tags: Iterable[str] = (),
+    text: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write `<id>.json` and, if there is metadata, `<id>.meta.json`. Return the vector's path.
+
+    `vector` (d,) is stored as float32. Raises SemanticIndexError for values that could not be
+    loaded again, and if the folder is not writable.
+    """
+    if reason := _why_no_id(identifier):
+        raise SemanticIndexError(f"id {identifier!r}: {reason}; choose another one")
+    try:
+        values = np.asarray(vector, dtype=np.float32)
+        numbers = ("[" + ", ".join(values.astype(str).tolist()) + "]\n").encode()
+        about = {**(metadata or {}), **({"tags": tags} if (tags := list(tags)) else {})}
+        about |= {} if text is None else {"text": text}
+        beside = json.dumps(about, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise SemanticIndexError(f"{identifier}: cannot be written as JSON ({error})") from None
+    for checked in (parse_vector(numbers), parse_meta(beside)):
+        if isinstance(checked, str) or len(beside) > MAX_BYTES:
+            raise SemanticIndexError(f"{identifier} could not be loaded again: {checked}"[:300])
+    path, meta_path = folder / f"{identifier}{_VECTOR}", folder / f"{identifier}{_META}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if about:
+            replace_file(meta_path, (beside,))
+        replace_file(path, (numbers,))
+        if not about:
+            meta_path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SemanticIndexError(
+            f"{path}: cannot be written ({error.strerror}); check the folder and the disk"
+        ) from None
+    return path
+
+
+def _why_no_id(identifier: str) -> str | None:
+    """Return why a text cannot be the id of a vector; None if it can."""
+    try:
+        size = len(identifier.encode("utf-8"))
+    except UnicodeEncodeError:
+        return "it is not text"
+    if not 1 <= size <= _MAX_ID_BYTES:
+        return f"it has {size} bytes; 1 to {_MAX_ID_BYTES} are possible"
+    if "/" in identifier or identifier.startswith(".") or not identifier.isprintable():
+        return "a slash, a dot at the beginning and control characters cannot be in a file's name"
+    if identifier.endswith(_META.removesuffix(_VECTOR)):
+        return "its file would be the metadata of another one"
+    return None
+
+
+def in_one_line(text: str, limit: int = 300) -> str:
+    """Return a text for messages, with unprintable characters escaped, and cut to `limit`."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return a JSON value with the secrets in its texts masked.
+
+    `name` is the key of the value: under `api_key` even a random word is a secret.
+    """
+    if isinstance(value, dict):
+        return {key: masked(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(inner, name) for inner in value]
+    if not isinstance(value, str):
+        return value
+    before, after = f'"{name}": "', '"'
+    assigned = mask_secrets(f"{before}{value}{after}").text  # the form of an assignment in a file
+    if name and assigned.startswith(before) and assigned.endswith(after):
+        value = assigned[len(before) : -len(after)]
+    return mask_secrets(value).text
 
 
 # -------------------------------------------------------------------------------- stores, corpus
+
+IMPORTED = "precomputed"
+"""The project and corpus of imported entries, and the model of a collection without --made-by."""
 
 _MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
 _BATCH = 1_000  # entries written at a time: a killed import loses at most this many
@@ -515,6 +540,11 @@ class _Payload(BaseModel):
     metadata: dict[str, Any]
 
 
+def imported_filter(tags: Iterable[str] = ()) -> EntryFilter:
+    """Return the selection of imported entries that have all `tags`."""
+    return EntryFilter(project=IMPORTED, corpora=frozenset({IMPORTED}), tags=frozenset(tags))
+
+
 def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
     """Return the id, text and metadata of an imported vector."""
     try:
@@ -524,40 +554,31 @@ def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
     return payload.id, payload.text, payload.metadata
 
 
-def import_vectors(
-    index: VectorIndex,
-    collection: VectorCollection,
-    *,
-    project: str,
-    corpus: str,
-    reporter: Reporter,
-) -> int:
+def import_vectors(index: VectorIndex, collection: VectorCollection, reporter: Reporter) -> int:
     """Add or replace all vectors of an index; return how many were new or changed.
 
-    An entry has the id `corpus/id`, and `tags`, `path` and `language` from its metadata if they are
-    strings. The payload is a JSON object of id, text and metadata, with secrets masked; a text that
-    is too long is cut. Raises the errors of `VectorCollection.upsert`.
+    The payload is a JSON object of id, text and metadata, with secrets masked; a text that is too
+    long is cut. Raises the errors of `VectorCollection.upsert`.
     """
     written = 0
     for start in range(0, len(index), _BATCH):
-        some = range(start, min(start + _BATCH, len(index)))
-        written += collection.upsert(_entry(index, row, project, corpus, reporter) for row in some)
-        reporter(StageProgress("import", some.stop, len(index)))
+        rows = range(start, min(start + _BATCH, len(index)))
+        written += collection.upsert(_entry(index, row) for row in rows)
+        reporter(StageProgress("import", rows.stop, len(index)))
     return written
 
 
-def _entry(index: VectorIndex, row: int, project: str, corpus: str, reporter: Reporter) -> Entry:
-    name, meta, vector = index.ids[row], index.metas.get(row, NO_META), index.vectors[row]
-    payload = _payload(name, index.text(name, reporter), masked(dict(meta.metadata)))
-    content = hashlib.sha256(vector.tobytes() + payload.encode()).hexdigest()
-    language = _string(meta, "language") or "text"
-    fields = Fields(project, corpus, _string(meta, "path"), language, meta.tags)
-    return Entry(f"{corpus}/{name}", content, vector, fields, payload)
+def _entry(index: VectorIndex, row: int) -> Entry:
+    name, meta, vector = index.ids[row], index.meta(row), index.vectors[row]
+    payload = _payload(name, mask_secrets(meta.text).text, masked(dict(meta.metadata)))
+    content = sha256(vector.tobytes() + payload.encode()).hexdigest()
+    fields = Fields(IMPORTED, IMPORTED, _path_of(meta), tags=meta.tags)
+    return Entry(f"{IMPORTED}/{name}", content, vector, fields, payload)
 
 
-def _string(meta: VectorMeta, key: str) -> str:
-    value = meta.metadata.get(key)
-    return value if isinstance(value, str) else ""
+def _path_of(meta: VectorMeta) -> str:
+    path = meta.metadata.get("path")
+    return path if isinstance(path, str) else ""
 
 
 def _payload(name: str, text: str, metadata: Any) -> str:
@@ -587,7 +608,6 @@ class VectorSource:
 
     label: ClassVar = Label.VECTORS
     folder: Path
-    cache: Path
     reporter: Reporter
     agent: SemanticSettings = ANY_AGENT
     embedded: bool = True
@@ -600,10 +620,10 @@ class VectorSource:
         """
         del snapshot, cancel
         try:
-            index = load_vectors(self.folder, self.reporter, cache=self.cache, strict=True)
+            index = load_vectors(self.folder, self.reporter, strict=True)
         except SemanticIndexError as error:
             raise CorpusUnavailable(str(error)) from None
-        passages = tuple(_passages(index, self.agent.filter_by_tags, self.reporter))
+        passages = tuple(_passages(index, self.agent.filter_by_tags))
         if not passages:
             raise CorpusUnavailable(f"no vector of {self.folder} has a text and the wanted tags")
         self._index = index
@@ -633,12 +653,10 @@ class VectorSource:
         return [(numbers[r.id], score_of(r.score)) for r in results if r.id in numbers]
 
 
-def _passages(index: VectorIndex, tags: Sequence[str], reporter: Reporter) -> Iterator[Passage]:
+def _passages(index: VectorIndex, tags: Sequence[str]) -> Iterator[Passage]:
     for row, meta in sorted(index.metas.items()):
-        if not set(tags) <= set(meta.tags):
-            continue
-        name = index.ids[row]
-        text = index.text(name, reporter)[:MAX_TEXT]
-        if text.strip():
-            path = _string(meta, "path")
+        text = mask_secrets(meta.text).text[:MAX_TEXT]
+        if text.strip() and set(tags) <= set(meta.tags):
+            name = index.ids[row]
+            path = _path_of(meta)
             yield Passage(Label.VECTORS, name, text, path=path, origin=name, tags=meta.tags)

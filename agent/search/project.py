@@ -111,11 +111,6 @@ class SearchPaths:
         """Return the path of the patches of a project that the user accepted."""
         return self.data / "memory" / f"{project_key(project)}.jsonl"
 
-    def folder_cache(self, folder: Path) -> Path:
-        """Return the path of the cached vectors of a folder."""
-        mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return self.cache / "precomputed" / f"{mark}.npz"
-
 
 _MAX_LINE = 1_000_000  # bytes; this program writes no longer lines
 _Line = TypeVar("_Line", bound=BaseModel)

@@ -243,7 +243,7 @@ class Settings(BaseModel):
 
     store: str | None = setting(
         None,
-        "URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://HOST, postgresql://...",
+        "URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://HOST",
         CORPORA, metavar="URL", commands="search", min_length=1,
     )  # fmt: skip
     corpora: Names = setting(

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from agent.retrieval.ranking import EvidenceSource
     from agent.search import Symbol
-    from agent.search.precomputed import SemanticSettings
     from agent.search.stores import VectorStore
     from agent.types import Prompt, Ranking
     from agent.types.protocols import TokenCounter
@@ -119,14 +118,15 @@ async def open_pool(
     *,
     keywords: bool = False,
     filling: bool = False,
-    agent: SemanticSettings | None = None,
+    tags: Sequence[str] = (),
 ) -> AsyncIterator[Pool]:
     """Open a pool from the settings. With `keywords`, a model may be asked for keywords.
 
-    `agent` limits the results of the corpus of vectors. Raises ConfigurationError and StoreError;
+    `tags` limit the results of the corpus of vectors. Raises ConfigurationError and StoreError;
     a search goes on by words where the store of the cache folder cannot be used.
     """
     from agent.retrieval.ranking import load_shipped
+    from agent.search.precomputed import ANY_AGENT
 
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
@@ -157,7 +157,7 @@ async def open_pool(
             keywords=writer,
             history_patterns=settings.history_exclude,
             precomputed=settings.precomputed,
-            agent=agent,
+            agent=ANY_AGENT.model_copy(update={"filter_by_tags": tuple(tags)}),
         )
 
 

@@ -24,38 +24,6 @@ TEXTS = {
 
 
 @pytest.mark.slow
-def test_an_agent_searches_with_its_settings(tmp_path: Path) -> None:
-    for number in range(8):
-        vector = [1.0, number / 10.0]
-        write_vector(tmp_path / "v", f"v{number}", vector, tags=["odd"] if number % 2 else [])
-    (tmp_path / "q.json").write_text("[1, 0]")
-    (tmp_path / "agents.toml").write_text(
-        '[[agents]]\nagent_name = "odd"\ntop_k = 3\nfilter_by_tags = ["odd"]\n'
-        '[[agents]]\nagent_name = "near"\ntop_k = 8\nsimilarity_threshold = 0.97\n'
-    )
-
-    def ids(*arguments: str) -> list[str]:
-        done = run_agent(
-            "search", "--precomputed", "v", "--vector", "q.json", "--json", *arguments,
-            home=tmp_path,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return [one["id"] for one in json.loads(done.stdout)["results"]]
-
-    file = ("--agents", "agents.toml")
-    assert ids("--agent-name", "anyone") == ["v0", "v1", "v2", "v3", "v4"]
-    assert ids("--agent-name", "odd", *file) == ["v1", "v3", "v5"]
-    assert ids("--agent-name", "odd", *file, "-n", "1") == ["v1"]
-    assert ids("--agent-name", "near", *file) == ["v0", "v1", "v2"]
-    wrong = run_agent(
-        "search", "--precomputed", "v", "--vector", "q.json", "--agent-name", "x", *file,
-        home=tmp_path,
-    )  # fmt: skip
-    assert wrong.returncode == 2
-    assert "no settings for the agent 'x'; known: near, odd" in wrong.stderr
-
-
-@pytest.mark.slow
 def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
     def agent(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         data = str(tmp_path / "data")
@@ -72,8 +40,6 @@ def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
         subprocess.run(("git", *author, *arguments), cwd=tmp_path, check=True)
     for name, text in TEXTS.items():
         write_vector(tmp_path / "v", name, embed_text(text), tags=[name[0]], text=text)
-    dry = agent("index", "--precomputed", "v", "--dry-run")
-    assert dry.stdout.startswith("would put 3 vectors of 64 dimensions into v of ")
     assert ok("index", "--precomputed", "v", "--made-by", "scripted")["written"] == 3
     assert ok("index", "--precomputed", "v")["known"] == 3
     (listed,) = ok("index", "--list")["collections"]
@@ -91,7 +57,7 @@ def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
             assert "scripted" in found["query_by"]
         beside = ok(
             "search", "which cookies are expired", "--corpus", "code,vectors", "--precomputed", "v",
-            "--agent-name", "anyone", "--tag", "c", **theirs,
+            "--tag", "c", **theirs,
         )["results"]  # fmt: skip
         vectors = [one for one in beside if one["corpus"] == "vectors"]
         assert [one["origin"] for one in vectors] == ["cookies", "colours"]

@@ -106,7 +106,7 @@ def test_config_shows_values_and_origins(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "exists" in again.stderr
 
-    store = "postgresql://me:the-password@host/db"
+    store = "qdrant://me:the-password@host/db"
     shown = run_agent(
         "config", "--json", home=tmp_path, PATCHSHOT_MAX_COST="0.5", PATCHSHOT_STORE=store
     )
@@ -115,7 +115,7 @@ def test_config_shows_values_and_origins(tmp_path: Path) -> None:
     assert (rows["max_cost"]["value"], rows["max_cost"]["origin"]) == (0.5, "PATCHSHOT_MAX_COST")
     assert (rows["timeout"]["value"], rows["timeout"]["origin"]) == (1500.0, "default")
     assert rows["api_key"]["value"] == "********"
-    assert rows["store"]["value"] == "postgresql://me:********@host/db"
+    assert rows["store"]["value"] == "qdrant://me:********@host/db"
     assert KEY not in shown.stdout + run_agent("config", home=tmp_path).stdout
 
 

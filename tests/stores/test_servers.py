@@ -1,235 +1,155 @@
-"""Stores beside the embedded one: who shares them, servers that are killed, old formats."""
+"""Qdrant by URL, over real HTTP: keys, crashes and broken servers."""
 
 from __future__ import annotations
 
-import json
-import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import pytest
 
-from agent.errors import StoreMismatch, StoreUnreachable
-from agent.search.stores import open_store
+from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
+from agent.search.stores import EntryFilter, open_store
 from agent.types.events import Event
-from tests.support import store_processes
-from tests.support.full_disk import full_at
-from tests.support.postgres import PostgresServer
-from tests.support.stores import (
-    DIMENSION,
-    MODEL,
-    Engine,
-    engine_at,
-    entry,
-    ids_of,
-    random_units,
-    require,
-    unit,
-)
+from tests.support.qdrant_server import Fault, QdrantServer, qdrant_server
+from tests.support.stores import DIMENSION, MODEL, Engine, entry, ids_of, random_units, unit
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["lancedb", "pgvector"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    """An engine that several processes may use at a time."""
-    if request.param == "pgvector":
-        return server_engine(request.getfixturevalue("postgres"), tmp_path)
-    return engine_at(request.param, tmp_path)
-
-
-def server_engine(server: PostgresServer, folder: Path) -> Engine:
-    return Engine("pgvector", server.new_database(), folder)
+@pytest.fixture(scope="module")
+def server() -> Iterator[QdrantServer]:
+    with qdrant_server() as running:
+        yield running
 
 
 @pytest.fixture
-def served(postgres: PostgresServer, tmp_path: Path) -> Engine:
-    return server_engine(postgres, tmp_path)
+def engine(server: QdrantServer, tmp_path: Path) -> Engine:
+    return Engine("qdrant-url", server.new_url(), tmp_path)
 
 
-# --------------------------------------------------------------------------------- other processes
+def plain_client(url: str) -> Any:
+    from qdrant_client import QdrantClient
+
+    return QdrantClient(url=url.replace("qdrant:", "http:"), check_compatibility=False)
 
 
-def test_two_writing_processes_lose_nothing(shared: Engine) -> None:
-    store_processes.two_writers_lose_nothing(shared)
+# ---------------------------------------------------------------------------------------- the key
 
 
-def test_readers_beside_a_writing_process(shared: Engine) -> None:
-    store_processes.readers_see_whole_batches(shared)
-
-
-def test_a_writing_process_that_is_killed(shared: Engine) -> None:
-    store_processes.a_killed_writer_leaves_whole_batches(shared)
-
-
-def test_a_folder_of_qdrant_belongs_to_one_process(tmp_path: Path) -> None:
-    engine = engine_at("qdrant-folder", tmp_path)
-    with engine.open() as store:
-        store.collection("things", MODEL, DIMENSION).upsert([entry("a")])
-        with pytest.raises(StoreUnreachable, match=r"in use by another process.*share a server"):
-            engine.open()
-    with engine.open() as store:
-        assert store.collection("things", MODEL, DIMENSION).count() == 1
-
-
-# -------------------------------------------------------------------------------- a killed server
-
-
-def test_a_killed_server_is_connected_to_again(postgres: PostgresServer, served: Engine) -> None:
-    entries = [entry(f"e{n}", v) for n, v in enumerate(random_units(50, seed=1))]
-    with served.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert(entries)
-        postgres.kill()
-        starting = threading.Timer(0.5, postgres.start)
-        starting.start()
-        assert collection.count() == 50
-        starting.join()
-        postgres.kill()
-        postgres.start()
-        assert collection.upsert([*entries, entry("new")]) == 1
-        assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e3"]
-    assert served.notices == []
-
-
-def test_a_server_that_stays_away_is_said(
-    postgres: PostgresServer,
-    served: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("agent.search.stores.base.PAUSES", (0.05, 0.05))
-    with served.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert([entry("a")])
-        postgres.kill()
-        try:
-            with pytest.raises(StoreUnreachable, match="start it, or check the address"):
-                collection.search(unit(1)[None], 1)
-            with pytest.raises(StoreUnreachable):
-                served.open()
-        finally:
-            postgres.start()
-        assert collection.count() == 1
-
-
-def test_a_password_is_never_shown() -> None:
-    require("psycopg")
+def test_every_request_carries_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Event] = []
-    url = "postgresql://me:hidden@127.0.0.1:1/db?connect_timeout=1"
-    with pytest.raises(StoreUnreachable) as caught:
-        open_store(url, said.append)
-    assert "hidden" not in f"{caught.value}{said}"
-    assert "postgresql://me@127.0.0.1:1/db" in str(caught.value)
+    with qdrant_server(key="s3cret") as server:
+        place = f"127.0.0.1:{server.server_port}"
+        with open_store(f"qdrant://:s3cret@{place}", said.append) as store:
+            collection = store.collection("things", MODEL, DIMENSION)
+            assert collection.upsert([entry("a"), entry("b", unit(0, 1))]) == 2
+            assert ids_of(collection.search(unit(1)[None], 1)[0]) == ["a"]
+            assert collection.contents({"b"}) == {"b": "hash of b"}
+            assert collection.delete(EntryFilter(ids=frozenset({"b"}))) == 1
+            assert [one.entries for one in store.collections()] == [1]
+            store.drop("things")
+            assert store.collections() == ()
+        for wrong in (f"qdrant://:other@{place}", f"qdrant://{place}"):
+            with pytest.raises(StoreUnreachable, match="refused the key"):
+                open_store(wrong, said.append)
+        monkeypatch.setenv("QDRANT_API_KEY", " s3cret\n")
+        with open_store(f"qdrant://{place}", said.append) as store:
+            assert store.collections() == ()
+    assert "goes unencrypted" in str(said)
+    assert "s3cret" not in repr(said)
 
 
-# ------------------------------------------------------------------------------------- PostgreSQL
+@pytest.mark.parametrize("key", ["s3cret\nother", "schlüssel-s3cret"])
+def test_a_key_that_no_header_can_carry_is_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QDRANT_API_KEY", key)
+    with pytest.raises(ConfigurationError, match="no header can carry") as caught:
+        open_store("qdrant://127.0.0.1:1", lambda _: None)
+    assert "s3cret" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------- killed, broken servers
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    "route",
+    ["PUT /{}/collections/things", "/index", "PUT /{}/collections/things/points", "/points/query",
+     "/points/delete"],
+    ids=["create", "index", "upsert", "query", "delete"],
+)  # fmt: skip
+def test_a_server_that_is_killed_in_the_middle_of_a_request(
+    server: QdrantServer, engine: Engine, route: str, moment: Literal["before", "after"]
+) -> None:
+    entries = [entry(f"e{n:02}", v) for n, v in enumerate(random_units(20, seed=1))]
+    server.faults.append(Fault(route=route.format(engine.url.rpartition("/")[2]), cut=moment))
+    with engine.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        assert collection.upsert(entries) == 20
+        assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e03"]
+        assert collection.delete(EntryFilter(ids=frozenset({"e05"}))) == 1
+        assert collection.upsert(entries) == 1
+        assert collection.count() == 20
+    assert (server.faults, engine.notices) == ([], [])
 
 
 @pytest.mark.parametrize(
-    ("mark", "message"),
+    ("fault", "kind", "said"),
     [
-        (None, "not ours; name another database"),
-        ("vectors of patchshot, version 2", r"version 2.*name another database"),
-        ("vectors of patchshot, version 0", r"version 0.*DROP SCHEMA patchshot CASCADE"),
+        (Fault(500, '{"status": {"error": "oops"}}'), StoreError, "cannot be used .*oops"),
+        (Fault(507, '{"status": {"error": "disk"}}'), StoreError, "cannot be used .*disk"),
+        (Fault(401, "key"), StoreUnreachable, "refused the key"),
+        (Fault(200, "<html>Welcome"), StoreMismatch, "is no Qdrant .*no JSON"),
+        (Fault(200, '{"result": [1]}'), StoreMismatch, "another form"),
+        (Fault(404, "<html>"), StoreMismatch, "no Qdrant .*404.*check host"),
+        (Fault(301, headers={"Location": "https://x"}), StoreMismatch, "no Qdrant .*301"),
     ],
 )
-def test_another_schema_is_refused_and_left_as_it_was(
-    served: Engine, mark: str | None, message: str
+def test_broken_answers_are_one_line(
+    server: QdrantServer, engine: Engine, fault: Fault, kind: type[StoreError], said: str
 ) -> None:
-    import psycopg
-
-    query = (
-        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'patchshot'"
-    )
-    with psycopg.connect(served.url, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA patchshot")
-        connection.execute("CREATE TABLE patchshot.collection (mine TEXT)")
-        if mark is not None:
-            connection.execute(f"COMMENT ON SCHEMA patchshot IS '{mark}'".encode())
-        with pytest.raises(StoreMismatch, match=message):
-            served.open()
-        assert connection.execute(query).fetchall() == [(mark,)]
-        assert connection.execute("SELECT * FROM patchshot.collection").fetchall() == []
-
-
-# ------------------------------------------------------------------- collections of other programs
+    with engine.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        before = len(server.requests)
+        server.faults.append(fault)
+        with pytest.raises(kind, match=said) as caught:
+            collection.count()
+        assert type(caught.value) is kind
+        assert "\n" not in str(caught.value)
+        assert len(server.requests) == before + 1
+        server.faults.append(fault)
+        with pytest.raises(kind, match=said):
+            engine.open()
+        assert collection.count() == 0
 
 
-def plant(engine: Engine, mark: dict[str, Any] | None) -> None:
-    """Make a collection "things" as another program, or another version of this one, does."""
-    if engine.name == "lancedb":
-        import lancedb
-        import pyarrow as pa
+# ------------------------------------------------------------------------------- what is not ours
 
-        vector = pa.field("vector", pa.list_(pa.float32(), DIMENSION), nullable=False)
-        schema = pa.schema([vector], metadata={"patchshot": json.dumps(mark)} if mark else {})
-        rows = pa.table([[unit(1).tolist()]], schema=schema)
-        lancedb.connect(str(engine.folder / "lance")).create_table("things", rows)
-        return
-    from qdrant_client import QdrantClient, models
 
-    client = QdrantClient(path=str(engine.folder / "qdrant"))
+def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
+    from qdrant_client import models
+
+    client = plain_client(engine.url)
     size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
-    metadata = {"patchshot": mark} if mark else None
-    client.create_collection("things", vectors_config=size, metadata=metadata)
+    client.create_collection("things", vectors_config=size)
+    with engine.open() as store:
+        with pytest.raises(StoreMismatch, match="not ours; name another"):
+            store.collection("things", MODEL, DIMENSION)
+        with pytest.raises(StoreMismatch, match="not ours"):
+            store.drop("things")
+        assert store.collections() == ()
+    assert client.get_collection("things").payload_schema == {}
     client.close()
 
 
-@pytest.fixture(params=["lancedb", "qdrant-folder"])
-def marked(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    """An engine that keeps the metadata of a collection beside it."""
-    return engine_at(request.param, tmp_path)
-
-
-def test_a_collection_of_somebody_else_is_left_alone(marked: Engine) -> None:
-    plant(marked, None)
-    for _ in range(2):
-        with marked.open() as store:
-            with pytest.raises(StoreMismatch, match="not ours; name another"):
-                store.collection("things", MODEL, DIMENSION)
-            with pytest.raises(StoreMismatch, match="not ours; name another"):
-                store.drop("things")
-            assert store.collections() == ()
-
-
-def test_a_newer_collection_is_refused(marked: Engine) -> None:
-    plant(marked, {"model": MODEL, "dimension": DIMENSION, "version": 2})
-    with marked.open() as store, pytest.raises(StoreMismatch, match=r"version 2.*upgrade"):
-        store.collection("things", MODEL, DIMENSION)
-
-
-def test_an_older_collection_is_made_again_by_hand(marked: Engine) -> None:
-    plant(marked, {"model": MODEL, "dimension": DIMENSION, "version": 0})
-    with marked.open() as store:
-        assert store.collections()[0].version == 0
-        with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
+def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:
+    with qdrant_server(keeps_metadata=False) as server:
+        engine = Engine("qdrant-url", server.new_url(), tmp_path)
+        old = pytest.raises(StoreError, match=r"no metadata of collections.*1\.16")
+        with engine.open() as store, old:
             store.collection("things", MODEL, DIMENSION)
-        store.drop("things")
-        assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
-        assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
-
-
-# ---------------------------------------------------------------------------------------- LanceDB
-
-
-def test_a_full_disk_keeps_a_whole_call_out_of_a_table(tmp_path: Path) -> None:
-    with engine_at("lancedb", tmp_path).open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert([entry("a")])
-        random = np.random.default_rng(1)
-        many = [entry(f"b{n}", payload=random.bytes(5_000).hex()) for n in range(200)]
-        with full_at(100_000), pytest.raises(StoreUnreachable, match="space on its disk"):
-            collection.upsert(many)
-        assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["a"]
-        assert collection.upsert(many) == 200
-
-
-def test_a_table_that_is_written_often_stays_in_few_pieces(tmp_path: Path) -> None:
-    engine = engine_at("lancedb", tmp_path)
-    with engine.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        for number in range(40):
-            collection.upsert([entry(f"e{number}")])
-        assert collection.count() == 40
-        assert collection._table.stats()["fragment_stats"]["num_fragments"] < 33
+        client = plain_client(engine.url)
+        assert client.get_collections().collections == []
+        client.close()

@@ -30,7 +30,6 @@ PACKAGES = {
     "lancedb": "lancedb",
     "qdrant-memory": "qdrant_client",
     "qdrant-folder": "qdrant_client",
-    "pgvector": "psycopg",
 }
 
 

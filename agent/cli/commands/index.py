@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent.cli import options
 from agent.cli.commands import common
 from agent.cli.commands.common import counted
-from agent.cli.commands.precomputed import UNKNOWN_MODEL, import_folder
+from agent.cli.commands.precomputed import import_folder
 from agent.cli.commands.search import open_project, requested_corpora
 from agent.errors import ConfigurationError
 from agent.shared.terminal import say
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
     Other corpora, in a store that a team shares; vectors of another program:
       agent index --corpus code,docs,intent,history \\
-          --store postgresql://HOST/DATABASE
+          --store qdrant://HOST:6333
       agent index --precomputed ./vectors --made-by MODEL
     """,
 )
 @options.base
 @options.corpora
+@options.choice(
+    "--intents", ("templates", "llm"), "templates", "Who writes intents: llm costs --max-cost."
+)
 @options.path("--symbols", "Write symbols and their intents there, as JSON lines.")
 @options.path("--read-symbols", "Take the intents of such a file, in the place of templates'.")
 @options.flag("--fresh", "Remove this project's entries of these corpora from the store first.")
@@ -49,12 +52,11 @@ if TYPE_CHECKING:
 @options.text("--precomputed", "FOLDER", "Put the vectors of this folder into the store instead.")
 @options.text("--collection", "NAME", "Where in the store they go (the folder's name).")
 @options.text("--made-by", "MODEL", "The model that computed them; others are refused in queries.")
-@options.flag("--dry-run", "Read the folder and say what would be put there; open no store.")
 @options.as_json
 @options.quiet
 def index_command(flags: Mapping[str, Any], **given: Any) -> int:
     """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
-    if given["precomputed"] is not None or given["dry_run"] or given["collection"]:
+    if given["precomputed"] is not None or given["collection"]:
         return import_folder(given, flags)
     if given["show"] or given["drop"] is not None or given["forget"]:
         return _manage(given, flags)
@@ -199,6 +201,7 @@ def _corpora_in_words(reports: Sequence[CorpusReport], written: IntentCounts | N
 
 def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Handle `--list`, `--drop NAME` and `--forget`."""
+    from agent.search.precomputed import IMPORTED
     from agent.wiring.search import memory_of, open_vector_store
 
     names = {"show": "--list", "drop": "--drop", "forget": "--forget", "fresh": "--fresh"}
@@ -223,8 +226,7 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
                 store.drop(drop)
                 common.write_stdout(f"dropped {drop} of {url}\n")
                 return 0
-    models = [None if info.model == UNKNOWN_MODEL else info.model for info in infos]
-    rows = list(zip(infos, models, strict=True))
+    rows = [(info, None if info.model == IMPORTED else info.model) for info in infos]
     if given["json"]:
         collections = [asdict(info) | {"model": model} for info, model in rows]
         common.print_value({"store": url, "collections": collections})

@@ -6,7 +6,7 @@ import asyncio
 import io
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -23,16 +23,13 @@ from agent.types import Reason, ScoredChunk
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.search import Label, Passage, Pool, PoolHit, PoolResults
+    from agent.search import Label, Passage, PoolHit, PoolResults
     from agent.search.plans import Planned
     from agent.settings import Settings
     from agent.types import Problem, Ranking
     from agent.types.protocols import Reporter, Snapshot
 
-_CANDIDATES = 40  # symbols for which a model writes intents in one query
-_SMALL = 0.02  # share of the largest contribution; smaller ones are summed up in one line
 _INDENT = " " * 5
-_PLACES = 3  # decimal places of a contribution
 
 
 def rank_chunks(
@@ -95,7 +92,7 @@ def requested_corpora(
     if settings.corpora:
         return read_labels((Label.CODE.value, *settings.corpora))
     others = (given.get(name) for name in ("fresh", "symbols", "read_symbols"))
-    if given["intents"] == "llm" or "store" in flags or any(others):
+    if given.get("intents") == "llm" or "store" in flags or any(others):
         return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
     return (Label.CODE,)
 
@@ -131,8 +128,6 @@ def _corpus_names(given: Mapping[str, Any]) -> list[str]:
 @options.text("--precomputed", "FOLDER|NAME", "Search these vectors: a folder or a collection.")
 @options.text("--vector", "FILE", "The query's vector, a JSON array; `-` for stdin.")
 @options.text("--tag", "TAG", "Only vectors with this tag (repeatable: all).", multiple=True)
-@options.text("--agent-name", "NAME", "Use this agent's settings of --agents, or its defaults.")
-@options.text("--agents", "FILE", "Settings of agents, as JSON or TOML.")
 @options.as_json
 @options.quiet
 @options.flag("--explain --verbose -v", "Show the signed parts that add up to each score.")
@@ -141,7 +136,7 @@ def search_command(flags: Mapping[str, Any], **given: Any) -> int:
     if "vectors" in _corpus_names(given):
         if given["precomputed"] is not None:
             flags = {**flags, "precomputed": given["precomputed"]}
-    elif given["precomputed"] is not None or given["vector"] or given["tag"] or given["agent_name"]:
+    elif given["precomputed"] is not None or given["vector"] or given["tag"]:
         from agent.cli.commands.precomputed import search_vectors
 
         return search_vectors(given, flags)
@@ -235,42 +230,13 @@ async def _search_pool(
     labels: tuple[Label, ...],
     reporter: Reporter,
 ) -> PoolResults:
-    from agent.search import Label
     from agent.wiring.search import open_pool
 
-    agent = None
-    if Label.VECTORS in labels:
-        from agent.cli.commands.precomputed import corpus_agent
-
-        agent = corpus_agent(given)
-    keywords = given["expand"] == "llm"
-    opened = open_pool(settings, snapshot, reporter, labels, keywords=keywords, agent=agent)
-    async with opened as pool:
-        if given["intents"] == "llm" and Label.INTENT in labels:
-            await _write_candidates(problem, settings, snapshot, pool, reporter)
-        at_least = given["at_least"] or 0.0
-        return await pool.search(
-            problem, top_k=given["limit"], at_least=at_least, expand=given["expand"]
-        )
-
-
-async def _write_candidates(
-    problem: Problem, settings: Settings, snapshot: Snapshot, pool: Pool, reporter: Reporter
-) -> None:
-    """Let the model write intents for the symbols that the query finds without its intents."""
-    from agent.search import Label, read_symbols
-    from agent.wiring.search import open_intent_writer
-
-    others = [label for label in pool.corpora if label in (Label.CODE, Label.INTENT)]
-    results = await pool.search(problem, corpora=others, top_k=_CANDIDATES)
-    places = {(hit.passage.path, hit.passage.symbol) for hit in results.hits if hit.passage.symbol}
-    symbols = await asyncio.to_thread(read_symbols, snapshot, pool.index)
-    async with open_intent_writer(settings, snapshot, reporter) as writer:
-        chosen = [symbol for symbol in symbols if (symbol.path, symbol.name) in places]
-        written = await writer.write(chosen, wait=False)
-    if written.error is not None:
-        reporter(Notice(f"{written.left:,} symbols without intents: {written.error}", "warning"))
-    pool.forget_corpus(Label.INTENT)
+    expand, at_least = given["expand"], given["at_least"] or 0.0
+    async with open_pool(
+        settings, snapshot, reporter, labels, keywords=expand == "llm", tags=given["tag"]
+    ) as pool:
+        return await pool.search(problem, top_k=given["limit"], at_least=at_least, expand=expand)
 
 
 # ------------------------------------------------------------------------------------ agent context
@@ -430,19 +396,6 @@ def _reasons_as_json(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
     ]
 
 
-def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
-    """Return one line for each hit and its relevance; with `explain` its contributions below it."""
-    lines: list[str] = []
-    for position, (hit, relevance) in enumerate(hits, start=1):
-        chunk = hit.chunk
-        place = f"{chunk.path}:{chunk.start}-{chunk.end}"
-        lines.append(f"{position:3}  {relevance:.2f}  {place}  {chunk.symbol or chunk.kind.value}")
-        if explain:
-            lines.append(f"{_INDENT}score {hit.score:.3f}, the sum of")
-            lines.extend(_explanation(hit))
-    return shown(lines)
-
-
 def finding_as_json(finding: PoolHit) -> dict[str, Any]:
     """Return a finding of a corpus with its passage and its near-duplicates."""
     return {
@@ -471,26 +424,34 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
     }
 
 
+def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
+    """Return one line for each hit and its relevance; with `explain` its contributions below it."""
+    rows = []
+    for hit, relevance in hits:
+        chunk = hit.chunk
+        place = f"{chunk.path}:{chunk.start}-{chunk.end}  {chunk.symbol or chunk.kind.value}"
+        details = (f"score {hit.score:.3f}, the sum of", *map(_contribution, hit.reasons))
+        rows.append((relevance, place, details if explain else ()))
+    return result_lines(rows)
+
+
 def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
     """Return one line for each finding: rank, relevance, corpus, location, title.
 
     With `explain`, the lines below a finding show its score and similarity, its rank in its corpus,
     the contributions to that rank, and its near-duplicates.
     """
-    lines: list[str] = []
-    for position, hit in enumerate(hits, start=1):
+    rows = []
+    for hit in hits:
         passage = hit.passage
-        numbers = f"{position:3}  {hit.relevance:.2f}"
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
-        lines.append(f"{numbers}  {f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}")
-        if explain:
-            lines.append(f"{_INDENT}{_standing(hit)}")
-            if passage.link:
-                lines.append(f"{_INDENT}link     {passage.link}")
-            lines.extend(_contribution(reason) for reason in hit.reasons)
-            lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
-    return shown(lines)
+        line = f"{f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}"
+        link = (f"link     {passage.link}",) if passage.link else ()
+        alike = (f"also     [{p.corpus.value}] {p.place}" for p in hit.same)
+        details = (_standing(hit), *link, *map(_contribution, hit.reasons), *alike)
+        rows.append((hit.relevance, line, details if explain else ()))
+    return result_lines(rows)
 
 
 def _standing(hit: PoolHit) -> str:
@@ -502,27 +463,17 @@ def _standing(hit: PoolHit) -> str:
     return f"score {hit.score:.3f}{similar}; by place {hit.rank} in [{corpus}], which comes from"
 
 
-def _explanation(hit: ScoredChunk) -> Iterator[str]:
-    """Yield a line for each contribution; the last line sums up the small ones.
-
-    The last line also takes the rounding difference, so that the printed values add up.
-    """
-    least = _SMALL * max((abs(reason.value) for reason in hit.reasons), default=0.0)
-    small = [reason for reason in hit.reasons if abs(reason.value) < least]
-    if len(small) == 1:
-        small = []
-    large = [reason for reason in hit.reasons if reason not in small]
-    yield from map(_contribution, large)
-    if small:
-        names = ", ".join(reason.feature for reason in small)
-        whole = sum(reason.value for reason in hit.reasons)
-        rest = round(whole, _PLACES) - sum(round(reason.value, _PLACES) for reason in large)
-        yield f"{_INDENT}{rest:+7.3f}  {len(small)} others: {names}"
-
-
 def _contribution(reason: Reason) -> str:
-    note = f"  {reason.note}" if reason.note else ""
-    return f"{_INDENT}{reason.value:+7.3f}  {reason.feature:<11}{note}".rstrip()
+    return f"{reason.value:+7.3f}  {reason.feature:<11}  {reason.note}".rstrip()
+
+
+def result_lines(rows: Iterable[tuple[float, str, Sequence[str]]]) -> str:
+    """Return the lines of results: a number in [0, 1], a text, and details below it."""
+    lines: list[str] = []
+    for position, (value, text, details) in enumerate(rows, start=1):
+        lines.append(f"{position:3}  {value:.2f}  {text}")
+        lines.extend(f"{_INDENT}{detail}" for detail in details)
+    return shown(lines)
 
 
 def shown(lines: Sequence[str]) -> str:

@@ -1,29 +1,25 @@
 """What all vector stores share: their values, the checks of entries, and the order of results.
 
-A store has collections. A collection has entries of one embedding model and dimension, from any
-number of projects. An engine implements the methods that begin with an underscore. These receive
-escaped texts and unit vectors only.
+A store has collections; a collection has entries of one model and dimension, of any projects. An
+engine implements the methods that begin with an underscore, for escaped texts and unit vectors.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.errors import StoreError, StoreMismatch, StoreUnreachable
+from agent.errors import StoreError, StoreMismatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 """Version of the data that engines write. A store of another version is refused."""
@@ -31,23 +27,17 @@ SCHEMA_VERSION = 1
 META_KEY = "patchshot"
 """Key of this program's metadata in an engine. A collection without it is of another program."""
 
-PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)
-"""Seconds between the tries of a request: a supervised server is back soon after a crash."""
-
 _MAX_PAYLOAD = 64 * 1024  # bytes of UTF-8
 _MAX_NAME = 1024  # bytes of an id and of a project: all engines can index such texts
 _TIE_ROOM = 16  # results requested beyond the top k, to find equal scores at the cut
 _NEAR = 1e-5  # bound of the rounding error of a float32 product
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
+_PASSWORD = re.compile(r"(?<=//)([^/@:]*):.*@")  # an unquoted password may contain an @
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of an entry that a filter can use.
-
-    `project` names a repository the same way on every machine. `corpus` is the value of an
-    `agent.search.Label`. `path` is relative to the repository, or "".
-    """
+    """The fields of an entry. `project` names a repository the same way on every machine."""
 
     project: str
     corpus: str
@@ -58,11 +48,10 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One vector with its fields and payload.
+    """One vector, float32 (d,), with its fields and payload. An entry of zeros is not stored.
 
-    `id` is unique within a collection. `content` is the SHA-256 (hex) of the embedded text: an
-    entry with the same content, fields and payload is not written again. `vector` is float32 (d,);
-    an entry with a vector of zeros is not stored. `payload` is returned unchanged.
+    `id` is unique in a collection. `content` is the SHA-256 (hex) of the embedded text: an entry of
+    the same content, fields and payload is not written again.
     """
 
     id: str
@@ -74,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Selects the entries that match all given fields. It is applied before the top k are chosen.
+    """Selects the entries that match all given fields, before the top k are chosen.
 
     An entry must have all `tags`. `ids` None does not restrict; an empty set selects nothing.
     """
@@ -90,7 +79,7 @@ EVERYTHING = EntryFilter()
 
 @dataclass(frozen=True, slots=True)
 class VectorMatch:
-    """An entry that was found. `score` is `score_of(cosine)`, in [0, 1]."""
+    """An entry that matches a query. `score` is `score_of(cosine)`, in [0, 1]."""
 
     id: str
     score: float
@@ -120,6 +109,22 @@ def score_of(cosine: float) -> float:
     return min(1.0, max(0.0, (1.0 + cosine) / 2.0))
 
 
+def shown_url(url: str) -> str:
+    """Return the URL for messages, in one line, without its password and parameters."""
+    shown = re.sub(r"\?.*", "?...", _PASSWORD.sub(r"\1@", url), flags=re.DOTALL)
+    return shown if shown.isprintable() else ascii(shown)[1:-1]
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a collection if every engine accepts it. Raises StoreError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"collection name {name!r}: use up to 48 letters, digits, dots, dashes and underscores,"
+            " a letter or digit first"
+        )
+    return name
+
+
 # ------------------------------------------------------------------------------------ collections
 
 
@@ -133,26 +138,9 @@ class CollectionInfo:
     entries: int
     version: int = SCHEMA_VERSION
 
-    def require(self, model: str, dimension: int) -> None:
-        """Raise StoreMismatch for a collection of another model, dimension or version."""
-        if self.version != SCHEMA_VERSION:
-            advice = "upgrade patchshot, or name another collection"
-            if self.version < SCHEMA_VERSION:
-                advice = f"run agent index --drop {self.name} and index again"
-            raise StoreMismatch(
-                f"collection {self.name} is of version {self.version}, this program reads"
-                f" {SCHEMA_VERSION}; {advice}"
-            )
-        if (self.model, self.dimension) != (model, dimension):
-            raise StoreMismatch(
-                f"collection {self.name} holds vectors of {self.model} ({self.dimension} numbers"
-                f" each), not of {model} ({dimension}); use that model, or drop the collection and"
-                " index again"
-            )
-
 
 class CollectionMeta(BaseModel):
-    """The metadata of a collection, as JSON for engines that store it beside the collection."""
+    """What an engine keeps of a collection beside its entries."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -160,37 +148,17 @@ class CollectionMeta(BaseModel):
     dimension: int
     version: int = SCHEMA_VERSION
 
-    def info(self, name: str, entries: int) -> CollectionInfo:
-        """Return the metadata together with a name and a count."""
-        return CollectionInfo(name, self.model, self.dimension, entries, self.version)
 
-
-def checked_name(name: str) -> str:
-    """Return the name if every engine accepts it. Raises StoreError otherwise."""
-    if not _NAME.fullmatch(name):
-        raise StoreError(
-            f"collection name {name!r}: use up to 48 letters, digits, dots, dashes and underscores,"
-            " a letter or digit first"
-        )
-    return name
-
-
-class ServerAway(StoreUnreachable):
-    """A server does not answer now. Another try may help."""
-
-
-def retried(attempt: Callable[[], T], tries: int | None = None) -> T:
-    """Return what `attempt` returns; after ServerAway, try again, at most `tries` times."""
-    for pause in PAUSES[:tries]:
-        try:
-            return attempt()
-        except ServerAway:
-            time.sleep(pause)
-    return attempt()
+def read_meta(mark: str | bytes | None) -> CollectionMeta | None:
+    """Parse metadata; None if it is not of this program."""
+    try:
+        return None if mark is None else CollectionMeta.model_validate_json(mark)
+    except ValidationError:
+        return None
 
 
 class VectorCollection(ABC):
-    """Entries of one model. Safe for use by several threads and processes at a time.
+    """Entries of one model, for use by several threads and processes at a time.
 
     Every method raises StoreUnreachable if the engine cannot be used.
     """
@@ -211,8 +179,8 @@ class VectorCollection(ABC):
 
     def contents(self, ids: Set[str]) -> Mapping[str, str]:
         """Return `content` by id, for the ids that are stored."""
-        pairs = self._contents(sorted(map(escaped, ids))) if ids else ()
-        return {restored(name): restored(content) for name, content in pairs}
+        pairs = self._contents(sorted(map(_escaped, ids))) if ids else ()
+        return {_restored(name): _restored(content) for name, content in pairs}
 
     def search(
         self,
@@ -253,13 +221,13 @@ class VectorCollection(ABC):
             cosines = np.stack([row.vector for row in rows]).astype(np.float64)
             # Each row is summed separately: a matrix product may differ for two equal rows.
             scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
-            names = [restored(row.id) for row in rows]
+            names = [_restored(row.id) for row in rows]
             order = sorted(range(len(rows)), key=lambda at: (-scores[at], names[at]))
             if len(rows) < limit or scores[order[top_k - 1]] - scores[order[-1]] > _NEAR:
                 break
             limit *= 4
         return tuple(
-            VectorMatch(names[at], scores[at], _fields(rows[at]), restored(rows[at].payload))
+            VectorMatch(names[at], scores[at], _fields(rows[at]), _restored(rows[at].payload))
             for at in order[:top_k]
             if scores[at] >= at_least
         )
@@ -290,42 +258,61 @@ class VectorStore(ABC):
 
     url: str  # without a password
 
-    @abstractmethod
     def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
         """Open or create a collection.
 
-        Raises StoreMismatch if it has vectors of another model or dimension, or if another program
-        created something of that name.
+        Raises StoreMismatch if it is of another model, dimension, version or program.
         """
+        if checked_name(name) not in self._names():
+            self._create(name, CollectionMeta(model=model, dimension=dimension))
+        meta = self._own(name)
+        if meta.version != SCHEMA_VERSION:
+            advice = "upgrade patchshot, or name another collection"
+            if meta.version < SCHEMA_VERSION:
+                advice = f"run agent index --drop {name} and index again"
+            raise StoreMismatch(
+                f"collection {name} is of version {meta.version}, this program reads"
+                f" {SCHEMA_VERSION}; {advice}"
+            )
+        if (meta.model, meta.dimension) != (model, dimension):
+            raise StoreMismatch(
+                f"collection {name} holds vectors of {meta.model} ({meta.dimension} numbers each),"
+                f" not of {model} ({dimension}); use that model, or drop the collection and index"
+                " again"
+            )
+        return self._opened(name, model, dimension)
 
-    @abstractmethod
     def collections(self) -> tuple[CollectionInfo, ...]:
         """Return the collections of this program by name."""
+        infos = []
+        for name in sorted(self._names()):
+            if (meta := self._meta(name)) is not None:
+                count = self._opened(name, meta.model, meta.dimension).count()
+                infos.append(CollectionInfo(name, meta.model, meta.dimension, count, meta.version))
+        return tuple(infos)
 
-    @abstractmethod
     def drop(self, name: str) -> None:
         """Remove a collection if it exists. Raises StoreMismatch for one of another program."""
+        if checked_name(name) in self._names():
+            self._own(name)
+            self._remove(name)
 
-    def close(self) -> None:  # noqa: B027  (not every engine keeps something open)
-        """Close the connection or the file."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class MarkedStore(VectorStore):
-    """A store whose engine keeps the metadata of a collection, as JSON, beside it."""
+    def _own(self, name: str) -> CollectionMeta:
+        meta = self._meta(name)
+        if meta is None:
+            raise StoreMismatch(
+                f"collection {name} in {self.url} is not ours; name another collection, or another"
+                " store"
+            )
+        return meta
 
     @abstractmethod
     def _names(self) -> Iterable[str]:
         """Return the names of all collections, those of other programs too."""
 
     @abstractmethod
-    def _mark(self, name: str) -> str | bytes | None:
-        """Return the metadata of a collection; None if it has none of this program."""
+    def _meta(self, name: str) -> CollectionMeta | None:
+        """Return the metadata of a collection; None if it is of another program."""
 
     @abstractmethod
     def _create(self, name: str, meta: CollectionMeta) -> None:
@@ -337,43 +324,14 @@ class MarkedStore(VectorStore):
     @abstractmethod
     def _opened(self, name: str, model: str, dimension: int) -> VectorCollection: ...
 
-    def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
-        """Open or create a collection. Raises StoreMismatch for another model or dimension."""
-        if checked_name(name) not in self._names():
-            self._create(name, CollectionMeta(model=model, dimension=dimension))
-        self._own(name).info(name, 0).require(model, dimension)
-        return self._opened(name, model, dimension)
+    def close(self) -> None:  # noqa: B027  (not every engine keeps something open)
+        """Close the connection or the file."""
 
-    def collections(self) -> tuple[CollectionInfo, ...]:
-        """Return the collections of this program by name."""
-        metas = [(name, _parsed(self._mark(name))) for name in sorted(self._names())]
-        return tuple(
-            meta.info(name, self._opened(name, meta.model, meta.dimension).count())
-            for name, meta in metas
-            if meta is not None
-        )
+    def __enter__(self) -> Self:
+        return self
 
-    def drop(self, name: str) -> None:
-        """Remove a collection if it exists. Raises StoreMismatch for a foreign one."""
-        if checked_name(name) in self._names():
-            self._own(name)
-            self._remove(name)
-
-    def _own(self, name: str) -> CollectionMeta:
-        meta = _parsed(self._mark(name))
-        if meta is None:
-            raise StoreMismatch(
-                f"collection {name} in {self.url} is not ours; name another collection, or another"
-                " store"
-            )
-        return meta
-
-
-def _parsed(mark: str | bytes | None) -> CollectionMeta | None:
-    try:
-        return None if mark is None else CollectionMeta.model_validate_json(mark)
-    except ValidationError:
-        return None
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # -------------------------------------------------------------------- conditions and stored texts
@@ -403,13 +361,11 @@ _REPLACED = re.compile("[\x00\x1a\x1f\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
-def escaped(text: str) -> str:
-    """Return `text` with NUL, lone surrogates and separators escaped. `restored` reverses it."""
+def _escaped(text: str) -> str:
     return _REPLACED.sub(lambda match: f"\x1a{ord(match[0]):04x}", text)
 
 
-def restored(text: str) -> str:
-    """Return the original of an escaped text."""
+def _restored(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -419,15 +375,14 @@ def split_tags(tags: str) -> list[str]:
 
 
 def _fields(row: StoredEntry) -> Fields:
-    project, corpus, path, language = map(
-        restored, (row.project, row.corpus, row.path, row.language)
-    )
-    return Fields(project, corpus, path, language, tuple(map(restored, split_tags(row.tags))))
+    texts = (row.project, row.corpus, row.path, row.language)
+    project, corpus, path, language = map(_restored, texts)
+    return Fields(project, corpus, path, language, tuple(map(_restored, split_tags(row.tags))))
 
 
 def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
     """Return the checked entry; None for a vector of zeros. Raises StoreError, StoreMismatch."""
-    fields, payload = entry.fields, escaped(entry.payload)
+    fields, payload = entry.fields, _escaped(entry.payload)
     if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, fields.project)) > _MAX_NAME:
         raise StoreError(f"entry {entry.id[:80]!r}: id or project of more than 1 KiB; shorten it")
     if len(payload.encode()) > _MAX_PAYLOAD:
@@ -444,10 +399,10 @@ def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
     if not length:
         return None
     texts = (entry.id, entry.content, fields.project, fields.corpus, fields.path, fields.language)
-    tags = "\x1f".join(map(escaped, fields.tags))
+    tags = "\x1f".join(map(_escaped, fields.tags))
     joined = f"\x1f{tags}\x1f" if fields.tags else ""
     unit = (vector / length).astype(np.float32)
-    return StoredEntry._make((*map(escaped, texts), joined, payload, unit))
+    return StoredEntry._make((*map(_escaped, texts), joined, payload, unit))
 
 
 def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
@@ -465,8 +420,8 @@ def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.fl
 
 def _escaped_filter(selection: EntryFilter) -> EntryFilter:
     return EntryFilter(
-        project=None if selection.project is None else escaped(selection.project),
-        corpora=frozenset(map(escaped, selection.corpora)),
-        tags=frozenset(map(escaped, selection.tags)),
-        ids=None if selection.ids is None else frozenset(map(escaped, selection.ids)),
+        project=None if selection.project is None else _escaped(selection.project),
+        corpora=frozenset(map(_escaped, selection.corpora)),
+        tags=frozenset(map(_escaped, selection.tags)),
+        ids=None if selection.ids is None else frozenset(map(_escaped, selection.ids)),
     )

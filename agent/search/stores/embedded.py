@@ -6,15 +6,22 @@ A write is one transaction, so a killed process leaves the old state.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from agent.errors import StoreMismatch, StoreUnreachable
-from agent.search.stores.base import TEXTS, EntryFilter, StoredEntry, sql_condition
-from agent.search.stores.sql import SqlCollection, SqlStore
+from agent.search.stores.base import (
+    TEXTS,
+    CollectionMeta,
+    EntryFilter,
+    StoredEntry,
+    VectorCollection,
+    VectorStore,
+    sql_condition,
+)
 from agent.shared.cache import DamagedFile, ForeignFile, SqliteFile, SqliteFormat
 from agent.types.events import Notice
 
@@ -58,9 +65,14 @@ _FORMAT = SqliteFormat(
     busy_seconds=30.0,  # a batch of thousands of entries takes one second
     durable=True,
 )
+_CREATE = (
+    "INSERT INTO collection (name, model, dimension, revision) VALUES (?, ?, ?, 0)"
+    " ON CONFLICT DO NOTHING"
+)
+_KEY = "(SELECT key FROM collection WHERE name = ? AND model = ? AND dimension = ?)"
 _UPSERT = (
     f"INSERT INTO entry (collection, {', '.join(TEXTS)}, vector)"
-    f" VALUES (?{', ?' * len(TEXTS)}, ?) ON CONFLICT (collection, id) DO UPDATE SET "
+    f" VALUES ({_KEY}{', ?' * len(TEXTS)}, ?) ON CONFLICT (collection, id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in TEXTS[1:])
     # equal texts have equal vectors: the stored one stays
     + ", vector = iif(content = excluded.content, vector, excluded.vector) WHERE "
@@ -68,65 +80,15 @@ _UPSERT = (
 )
 
 
-class EmbeddedCollection(SqlCollection["EmbeddedStore"]):
-    """Entries of one model in a file."""
-
-    def create(self, connection: sqlite3.Connection) -> int:
-        """Insert the collection and return its key."""
-        statement = "INSERT INTO collection (name, model, dimension, revision) VALUES (?, ?, ?, 0)"
-        values = (self.name, self.model, self.dimension)
-        return int(connection.execute(statement, values).lastrowid or 0)
-
-    def rows_of(self, key: int, selection: EntryFilter) -> tuple[str, list[Any]]:
-        """Return `entry WHERE CONDITION` for the selected entries, and the values in it."""
-        condition, values = sql_condition(selection, "instr(tags, ?) > 0")
-        return f"entry WHERE collection = ? AND {condition}", [key, *values]
-
-    def _write(self, rows: Sequence[StoredEntry]) -> int:
-        """Write all rows in one transaction."""
-
-        def write(connection: sqlite3.Connection) -> int:
-            key, before = self.make(connection), connection.total_changes
-            values = ((key, *row[:-1], row.vector.astype("<f2").tobytes()) for row in rows)
-            connection.executemany(_UPSERT, values)
-            return connection.total_changes - before
-
-        return self._store.run(write, writing=True)
-
-    def _nearest(
-        self, query: NDArray[np.float32], limit: int, selection: EntryFilter
-    ) -> Sequence[StoredEntry]:
-        def read(connection: sqlite3.Connection, key: int) -> list[tuple[Any, ...]]:
-            rows, values = self.rows_of(key, selection)
-            pairs = connection.execute(f"SELECT row, vector FROM {rows}", values).fetchall()
-            data = b"".join(blob for _, blob in pairs)
-            if len(data) != 2 * len(pairs) * self.dimension:
-                raise DamagedFile
-            matrix = np.frombuffer(data, "<f2").reshape(len(pairs), self.dimension)
-            near = [pairs[at][0] for at in _largest(matrix, query, limit).tolist()]
-            marks = ", ".join("?" * len(near))
-            text = f"SELECT {', '.join(TEXTS)}, vector FROM entry WHERE row IN ({marks})"
-            return connection.execute(text, near).fetchall()
-
-        rows: list[tuple[Any, ...]] = self._run(read, [])
-        return [
-            StoredEntry._make((*row[:-1], np.frombuffer(row[-1], "<f2").astype(np.float32)))
-            for row in rows
-        ]
-
-
-class EmbeddedStore(SqlStore):
+class EmbeddedStore(VectorStore):
     """All collections of one file. The constructor raises StoreUnreachable or StoreMismatch."""
-
-    table = "collection"
-    kind = EmbeddedCollection
 
     def __init__(self, path: Path, reporter: Reporter) -> None:
         self.path = path
         self.url = f"sqlite://{path.absolute()}"
         self._report = reporter
         self._file = SqliteFile(path, _FORMAT, self._report_replaced)
-        self.run(lambda connection: connection.execute("SELECT 1 FROM collection"))
+        self._names()
 
     def run(self, action: Callable[[sqlite3.Connection], T], *, writing: bool = False) -> T:
         """Run `action` in one transaction. Raises StoreUnreachable or StoreMismatch."""
@@ -143,9 +105,31 @@ class EmbeddedStore(SqlStore):
                 " permissions and the space on its disk, or name another file"
             ) from None
 
-    def drop_entries(self, connection: sqlite3.Connection, key: int) -> None:
-        """Delete the entries of a collection."""
-        connection.execute("DELETE FROM entry WHERE collection = ?", (key,))
+    def read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a query."""
+        return self.run(lambda connection: connection.execute(statement, values).fetchall())
+
+    def _names(self) -> list[str]:
+        return [name for (name,) in self.read("SELECT name FROM collection")]
+
+    def _meta(self, name: str) -> CollectionMeta | None:
+        rows = self.read("SELECT model, dimension FROM collection WHERE name = ?", [name])
+        return CollectionMeta(model=rows[0][0], dimension=rows[0][1]) if rows else None
+
+    def _create(self, name: str, meta: CollectionMeta) -> None:
+        values = (name, meta.model, meta.dimension)
+        self.run(lambda connection: connection.execute(_CREATE, values), writing=True)
+
+    def _remove(self, name: str) -> None:
+        def remove(connection: sqlite3.Connection) -> None:
+            own = "(SELECT key FROM collection WHERE name = ?)"
+            connection.execute(f"DELETE FROM entry WHERE collection = {own}", [name])
+            connection.execute("DELETE FROM collection WHERE name = ?", [name])
+
+        self.run(remove, writing=True)
+
+    def _opened(self, name: str, model: str, dimension: int) -> VectorCollection:
+        return EmbeddedCollection(self, name, model, dimension)
 
     def close(self) -> None:
         """Close the file."""
@@ -153,6 +137,69 @@ class EmbeddedStore(SqlStore):
 
     def _report_replaced(self, message: str) -> None:
         self._report(Notice(f"{message}, and a new one was made: index again", "warning"))
+
+
+class EmbeddedCollection(VectorCollection):
+    """Entries of one model in a file."""
+
+    def __init__(self, store: EmbeddedStore, name: str, model: str, dimension: int) -> None:
+        super().__init__(name, model, dimension)
+        self._store = store
+        self._identity = (name, model, dimension)
+
+    def _selected(self, selection: EntryFilter) -> tuple[str, list[Any]]:
+        """Return `entry WHERE CONDITION`, and the values in it."""
+        condition, values = sql_condition(selection, "instr(tags, ?) > 0")
+        return f"entry WHERE collection = {_KEY} AND {condition}", [*self._identity, *values]
+
+    def _write(self, rows: Sequence[StoredEntry]) -> int:
+        """Write all rows in one transaction."""
+
+        def write(connection: sqlite3.Connection) -> int:
+            connection.execute(_CREATE, self._identity)  # another process may have removed it
+            before = connection.total_changes
+            blobs = (row.vector.astype("<f2").tobytes() for row in rows)
+            values = (
+                (*self._identity, *row[:-1], blob) for row, blob in zip(rows, blobs, strict=True)
+            )
+            connection.executemany(_UPSERT, values)
+            return connection.total_changes - before
+
+        return self._store.run(write, writing=True)
+
+    def _contents(self, ids: Sequence[str]) -> Iterable[tuple[str, str]]:
+        rows, values = self._selected(EntryFilter(ids=frozenset(ids)))
+        return self._store.read(f"SELECT id, content FROM {rows}", values)
+
+    def _nearest(
+        self, query: NDArray[np.float32], limit: int, selection: EntryFilter
+    ) -> Sequence[StoredEntry]:
+        rows, values = self._selected(selection)
+
+        def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            pairs = connection.execute(f"SELECT row, vector FROM {rows}", values).fetchall()
+            data = b"".join(blob for _, blob in pairs)
+            if len(data) != 2 * len(pairs) * self.dimension:
+                raise DamagedFile
+            matrix = np.frombuffer(data, "<f2").reshape(len(pairs), self.dimension)
+            near = [pairs[at][0] for at in _largest(matrix, query, limit).tolist()]
+            marks = ", ".join("?" * len(near))
+            text = f"SELECT {', '.join(TEXTS)}, vector FROM entry WHERE row IN ({marks})"
+            return connection.execute(text, near).fetchall()
+
+        return [
+            StoredEntry._make((*row[:-1], np.frombuffer(row[-1], "<f2").astype(np.float32)))
+            for row in self._store.run(read)
+        ]
+
+    def _delete(self, selection: EntryFilter) -> int:
+        rows, values = self._selected(selection)
+        statement = f"DELETE FROM {rows}"
+        return self._store.run(lambda c: c.execute(statement, values).rowcount, writing=True)
+
+    def _count(self, selection: EntryFilter) -> int:
+        rows, values = self._selected(selection)
+        return int(self._store.read(f"SELECT COUNT(*) FROM {rows}", values)[0][0])
 
 
 def _largest(

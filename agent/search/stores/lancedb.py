@@ -23,9 +23,10 @@ from agent.search.stores.base import (
     TEXTS,
     CollectionMeta,
     EntryFilter,
-    MarkedStore,
     StoredEntry,
     VectorCollection,
+    VectorStore,
+    read_meta,
     sql_condition,
 )
 
@@ -37,7 +38,7 @@ _RETENTION = timedelta(hours=1)  # of old versions, for readers that use them
 _ALL = 2**31 - 1  # "no limit": LanceDB requires a number of rows
 
 
-class LanceStore(MarkedStore):
+class LanceStore(VectorStore):
     """All collections of a folder. Raises StoreUnreachable if the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
@@ -72,17 +73,14 @@ class LanceStore(MarkedStore):
         with self.using():
             return list(self._database.list_tables(limit=10_000).tables)
 
-    def _mark(self, name: str) -> bytes | None:
+    def _meta(self, name: str) -> CollectionMeta | None:
         with self.using():
             metadata = self._database.open_table(name).schema.metadata or {}
-        mark: bytes | None = metadata.get(META_KEY.encode())
-        return mark
+        return read_meta(metadata.get(META_KEY.encode()))
 
     def _create(self, name: str, meta: CollectionMeta) -> None:
         with self.using(writing=name):
-            self._database.create_table(
-                name, schema=_schema(meta.model, meta.dimension), exist_ok=True
-            )
+            self._database.create_table(name, schema=_schema(meta), exist_ok=True)
 
     def _remove(self, name: str) -> None:
         with self.using(writing=name):
@@ -106,7 +104,7 @@ class LanceCollection(VectorCollection):
         *texts, vectors = zip(*rows, strict=True)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(vectors)), self.dimension)
         columns = [*map(list, texts), flat]
-        incoming = pa.table(columns, schema=_schema(self.model, self.dimension))
+        incoming = pa.table(columns, schema=self._table.schema)
         differs = " OR ".join(f"target.{name} != source.{name}" for name in TEXTS[1:])
         with self._store.using(writing=self.name):
             merge = self._table.merge_insert("id")
@@ -145,11 +143,10 @@ class LanceCollection(VectorCollection):
             return int(self._table.count_rows(_condition(selection)))
 
 
-def _schema(model: str, dimension: int) -> Any:
+def _schema(meta: CollectionMeta) -> Any:
     texts = [pa.field(name, pa.string(), nullable=False) for name in TEXTS]
-    vector = pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False)
-    mark = CollectionMeta(model=model, dimension=dimension).model_dump_json()
-    return pa.schema([*texts, vector], metadata={META_KEY: mark})
+    vector = pa.field("vector", pa.list_(pa.float32(), meta.dimension), nullable=False)
+    return pa.schema([*texts, vector], metadata={META_KEY: meta.model_dump_json()})
 
 
 def _condition(selection: EntryFilter) -> str:

@@ -1,8 +1,7 @@
 """Qdrant (extra `qdrant`): in this process (`:memory:` or a folder), or a server by URL.
 
-Qdrant has no transactions: a batch is written point by point. Only one process at a time can open a
-folder. The library stores points there as pickles, so use only folders that nobody else can write
-to.
+Qdrant writes point by point, without transactions. A folder belongs to one process at a time; the
+library stores points there as pickles, so nobody else may be able to write to it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import fcntl
 import json
 import sqlite3
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,17 +26,16 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
-from agent.search.stores import shown_url, unusable
 from agent.search.stores.base import (
     META_KEY,
     TEXTS,
     CollectionMeta,
     EntryFilter,
-    MarkedStore,
-    ServerAway,
     StoredEntry,
     VectorCollection,
-    retried,
+    VectorStore,
+    read_meta,
+    shown_url,
     split_tags,
 )
 from agent.settings import environment
@@ -49,6 +48,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)
+"""Seconds between the tries of a request: a supervised server is back soon after a crash."""
+
 _PORT = 6333
 _KEY_NAME = "QDRANT_API_KEY"  # the variable that other tools for Qdrant use
 _SECONDS = 30  # timeout of one request
@@ -59,25 +61,33 @@ _FILTERED = ("project", "corpus", "tag")
 """Fields that filters use. A server in strict mode rejects fields without an index."""
 
 
+class _ServerAway(StoreUnreachable):
+    """A server does not answer now. Another try may help."""
+
+
 def open_qdrant(url: str, reporter: Reporter) -> QdrantStore:
     """Open the server, the folder or the memory of the URL.
 
     The API key is the URL's password, or else QDRANT_API_KEY. Raises StoreUnreachable, and
-    ConfigurationError for a URL without a host or folder.
+    ConfigurationError for a URL without a valid host or folder.
     """
     parts = urlsplit(url)
     if parts.netloc == ":memory:":
-        message = (
-            "vector store qdrant://:memory: is in memory: nothing is kept when the command ends"
-        )
+        message = f"vector store {url} is in memory: nothing is kept when the command ends"
         reporter(Notice(message, "warning"))
         return QdrantStore(QdrantClient(":memory:"), url, local=True)
     if parts.scheme == "qdrant" and not parts.netloc:
         return _open_folder(Path(unquote(parts.path)))
+    try:
+        port = parts.port or _PORT
+    except ValueError:  # the original message would contain the address
+        raise ConfigurationError(
+            f"store {shown_url(url)}: the host or the port is not valid; write a / @ : of the"
+            " password as %2F %40 %3A"
+        ) from None
     if not parts.hostname:
         raise ConfigurationError(f"store {shown_url(url)}: name a host, qdrant://HOST:6333")
-    password = unquote(parts.password or "") or environment((_KEY_NAME,)).get(_KEY_NAME, "")
-    key = password.strip()  # a key read from a file may end in a newline
+    key = unquote(parts.password or "") or environment((_KEY_NAME,)).get(_KEY_NAME, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ConfigurationError(
             f"store {shown_url(url)}: the key has characters that no header can carry; check the"
@@ -88,14 +98,11 @@ def open_qdrant(url: str, reporter: Reporter) -> QdrantStore:
         message = "the key of the vector store goes unencrypted; use qdrant+https://"
         reporter(Notice(message, "warning"))
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    address = f"{'https' if secure else 'http'}://{host}:{parts.port or _PORT}"
+    address = f"{'https' if secure else 'http'}://{host}:{port}{parts.path.rstrip('/')}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unencrypted key was reported above
         client = QdrantClient(
-            url=address + parts.path.rstrip("/"),
-            api_key=key or None,
-            timeout=_SECONDS,
-            check_compatibility=False,
+            url=address, api_key=key or None, timeout=_SECONDS, check_compatibility=False
         )
     return QdrantStore(client, url, local=False)
 
@@ -122,17 +129,16 @@ def _open_folder(folder: Path) -> QdrantStore:
     return QdrantStore(client, url, local=True)
 
 
-class QdrantStore(MarkedStore):
+class QdrantStore(VectorStore):
     """All collections of a server, a folder, or this process."""
 
     def __init__(self, client: Any, url: str, *, local: bool) -> None:
         self.url = shown_url(url)
         self._local = local
-        self._secret_url = url
         self._client = client
         self._lock = threading.RLock()
         try:
-            retried(lambda: self._attempt("get_collections"), tries=1)
+            self._attempt("get_collections")
         except StoreError:
             self.close()
             raise
@@ -143,7 +149,12 @@ class QdrantStore(MarkedStore):
         Raises StoreUnreachable, StoreMismatch if the server is not Qdrant, and StoreError if the
         server rejects the request.
         """
-        return retried(lambda: self._attempt(method, *values, **options))
+        for pause in PAUSES:
+            try:
+                return self._attempt(method, *values, **options)
+            except _ServerAway:
+                time.sleep(pause)
+        return self._attempt(method, *values, **options)
 
     def _attempt(self, method: str, *values: Any, **options: Any) -> Any:
         request = getattr(self._client, method)
@@ -164,20 +175,25 @@ class QdrantStore(MarkedStore):
                 return request(*values, **options)
             except (OSError, sqlite3.Error) as error:
                 advice = "check the folder and the space on its disk"
-                raise unusable(StoreUnreachable, self._secret_url, error, advice) from None
+                raise self._unusable(StoreUnreachable, error, advice) from None
 
     def _translated(self, error: Exception) -> StoreError:
         if isinstance(getattr(error, "source", None), ValidationError):
             return self._no_qdrant("its answers have another form")
         if not isinstance(error, UnexpectedResponse) or error.status_code in _TRANSIENT:
-            return unusable(ServerAway, self._secret_url, error, "start it, or check the address")
+            return self._unusable(_ServerAway, error, "start it, or check the address")
         if error.status_code in (401, 403):
             return StoreUnreachable(
                 f"vector store {self.url} refused the key; check the password in its URL"
             )
         if not error.content.lstrip().startswith(b"{"):
             return self._no_qdrant(f"status {error.status_code} without Qdrant's JSON")
-        return unusable(StoreError, self._secret_url, error, "check its log")
+        return self._unusable(StoreError, error, "check its log")
+
+    def _unusable(self, kind: type[StoreError], error: Exception, advice: str) -> StoreError:
+        # The library gets the address without the key, so its messages do not have it.
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return kind(f"vector store {self.url} cannot be used ({reason}); {advice}")
 
     def _no_qdrant(self, why: str) -> StoreMismatch:
         return StoreMismatch(
@@ -187,9 +203,9 @@ class QdrantStore(MarkedStore):
     def _names(self) -> list[str]:
         return [one.name for one in self.call("get_collections").collections]
 
-    def _mark(self, name: str) -> str | None:
+    def _meta(self, name: str) -> CollectionMeta | None:
         mark = (self.call("get_collection", name).config.metadata or {}).get(META_KEY)
-        return None if mark is None else json.dumps(mark)
+        return read_meta(None if mark is None else json.dumps(mark))
 
     def _create(self, name: str, meta: CollectionMeta) -> None:
         size = models.VectorParams(size=meta.dimension, distance=models.Distance.COSINE)
@@ -200,7 +216,7 @@ class QdrantStore(MarkedStore):
             if name not in self._names():
                 raise
             return  # another process created it first
-        if self._mark(name) is None:
+        if self._meta(name) is None:
             self._remove(name)
             raise StoreError(
                 f"vector store {self.url} keeps no metadata of collections; use a Qdrant of 1.16"

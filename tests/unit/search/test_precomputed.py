@@ -13,10 +13,16 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.search import PoolResults, open_pool
-from agent.search.precomputed import import_vectors, load_vectors, make_settings, write_vector
-from agent.search.stores import EntryFilter
+from agent.search.precomputed import (
+    import_vectors,
+    imported_filter,
+    load_vectors,
+    make_settings,
+    read_payload,
+    write_vector,
+)
 from agent.search.stores.embedded import EmbeddedStore
-from agent.types.events import Event, Notice
+from agent.types.events import Event
 from tests.support.word_embedder import WordEmbedder
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -106,50 +112,46 @@ def ignore(_: Event) -> None:
 def test_imported_vectors_are_found_by_direction_and_tag(tmp_path: Path) -> None:
     folder = tmp_path / "v"
     write_vector(folder, "a", [3.0, 0.0], tags=["x"], text="A", metadata={"path": "p/a.py"})
-    write_vector(folder, "b", [0.0, 2.0], tags=["x", "y"], metadata={"language": "python"})
+    write_vector(folder, "b", [0.0, 2.0], tags=["x", "y"])
     write_vector(folder, "c", [0.0, 0.0])
     index = load_vectors(folder, ignore)
     with EmbeddedStore(tmp_path / "store.db", ignore) as store:
         collection = store.collection("memory", "their-model", index.dimension)
-        options = {"project": "p", "corpus": "memory", "reporter": ignore}
-        assert import_vectors(index, collection, **options) == 2  # type: ignore[arg-type]
-        assert import_vectors(index, collection, **options) == 0  # type: ignore[arg-type]
+        assert import_vectors(index, collection, ignore) == 2
+        assert import_vectors(index, collection, ignore) == 0
         query = np.array([[1.0, 0.0]], dtype=np.float32)
         (found,) = collection.search(query, 3)
-        assert [match.id for match in found] == ["memory/a", "memory/b"]
+        assert [(match.id, match.fields.path) for match in found] == [
+            ("precomputed/a", "p/a.py"),
+            ("precomputed/b", ""),
+        ]
         assert found[0].score == pytest.approx(1.0)
-        assert (found[0].fields.path, found[1].fields.language) == ("p/a.py", "python")
-        assert json.loads(found[0].payload) == {
-            "id": "a",
-            "text": "A",
-            "metadata": {"path": "p/a.py"},
-        }
-        (tagged,) = collection.search(query, 3, EntryFilter(tags=frozenset({"y"})))
-        assert [match.id for match in tagged] == ["memory/b"]
+        assert read_payload(found[0]) == ("a", "A", {"path": "p/a.py"})
+        (tagged,) = collection.search(query, 3, imported_filter(["y"]))
+        assert [match.id for match in tagged] == ["precomputed/b"]
 
 
-def imported(folder: Path) -> tuple[dict[str, Any], list[Event], int]:
-    """The payload of the one vector, what was reported, and how many entries were written."""
-    events: list[Event] = []
+def imported(folder: Path) -> tuple[dict[str, Any], int]:
+    """The payload of the one vector, and how many entries were written."""
     with EmbeddedStore(folder.parent / "store.db", ignore) as store:
         index = load_vectors(folder, ignore)
         collection = store.collection("c", "m", index.dimension)
-        written = import_vectors(index, collection, project="p", corpus="c", reporter=events.append)
+        written = import_vectors(index, collection, ignore)
         (match,) = collection.search(index.vectors, 1)[0]
         assert len(match.payload) <= 64 * 1024
-        return json.loads(match.payload), events, written
+        return json.loads(match.payload), written
 
 
 def test_a_changed_vector_or_text_is_written_again(tmp_path: Path) -> None:
     for vector, text in (([1.0, 0.0], "A"), ([1.0, 0.5], "A"), ([1.0, 0.5], "B")):
         write_vector(tmp_path / "v", "a", vector, text=text)
-        assert [imported(tmp_path / "v")[2] for _ in range(2)] == [1, 0]
+        assert [imported(tmp_path / "v")[1] for _ in range(2)] == [1, 0]
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "é" * 20_000, '"' * 60_000])
 def test_long_texts_are_cut_to_what_a_store_takes(tmp_path: Path, text: str) -> None:
     write_vector(tmp_path / "v", "a", [1.0], text=text, metadata={"k": "v" * 1000})
-    payload, _, _ = imported(tmp_path / "v")
+    payload, _ = imported(tmp_path / "v")
     assert payload["text"].endswith("... [cut]")
     assert payload["metadata"] == {"k": "v" * 1000}
 
@@ -157,10 +159,3 @@ def test_long_texts_are_cut_to_what_a_store_takes(tmp_path: Path, text: str) -> 
 def test_metadata_that_alone_is_too_large_is_left_out(tmp_path: Path) -> None:
     write_vector(tmp_path / "v", "a", [1.0], text="T", metadata={"k": "v" * 70_000})
     assert imported(tmp_path / "v")[0] == {"id": "a", "text": "T", "metadata": {}}
-
-
-def test_a_text_that_is_gone_is_said_and_left_out(tmp_path: Path) -> None:
-    write_vector(tmp_path / "v", "a", [1.0], metadata={"text_file": "gone.txt"})
-    payload, events, _ = imported(tmp_path / "v")
-    assert payload["text"] == ""
-    assert ["gone.txt" in event.message for event in events if isinstance(event, Notice)] == [True]

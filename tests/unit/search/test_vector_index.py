@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +28,6 @@ from agent.search.precomputed import (
     cosine_similarity,
     load_vectors,
     make_settings,
-    read_settings,
     write_vector,
 )
 
@@ -41,7 +39,7 @@ TAGS = st.frozensets(st.sampled_from("xyz"))
 def make_index(rows: list[list[int]], tags: list[frozenset[str]] | None = None) -> VectorIndex:
     metas = {i: VectorMeta(tags=tuple(sorted(own))) for i, own in enumerate(tags or []) if own}
     ids = tuple(f"v{i:02}" for i in range(len(rows)))
-    return VectorIndex(Path(), ids, np.array(rows, dtype=np.float32), MappingProxyType(metas))
+    return VectorIndex(ids, np.array(rows, dtype=np.float32), MappingProxyType(metas))
 
 
 def cosine(one: list[int], other: list[int]) -> float:
@@ -88,7 +86,7 @@ def real() -> tuple[VectorIndex, NDArray[np.float64]]:
     rows = rng.standard_normal((3000, 64)).astype(np.float32)
     rows[1000:1200] = rows[0]  # the same vector two hundred times: ties by id
     ids = tuple(f"v{i:04}" for i in range(3000))
-    return VectorIndex(Path(), ids, rows), rng.standard_normal((40, 64))
+    return VectorIndex(ids, rows), rng.standard_normal((40, 64))
 
 
 def test_scores_do_not_depend_on_the_batch(
@@ -131,7 +129,7 @@ def test_a_zero_vector_scores_zero_on_either_side() -> None:
 
 def test_huge_and_tiny_numbers_neither_overflow_nor_vanish() -> None:
     rows = np.array([[1e15, 1e15], [1e-20, 0.0]], dtype=np.float32)
-    index = VectorIndex(Path(), ("a", "b"), rows)
+    index = VectorIndex(("a", "b"), rows)
     found = index.search([[1e300, 0.0], [1e-20, 0.0]], 2)
     for results in found:
         assert [(r.id, round(r.score, 6)) for r in results] == [("b", 1.0), ("a", 0.707107)]
@@ -152,7 +150,7 @@ def test_no_queries_give_no_results() -> None:
 
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:
     rows = np.array([[1, 0], [1, 1], [0, 1], [-1, 0]], dtype=np.float32)
-    return SemanticRetriever(VectorIndex(Path(), ("a", "b", "c", "d"), rows), agents)
+    return SemanticRetriever(VectorIndex(("a", "b", "c", "d"), rows), agents)
 
 
 def test_each_agent_gets_what_its_settings_say() -> None:
@@ -201,30 +199,6 @@ def test_all_errors_have_one_base() -> None:
 def test_settings_that_cannot_be_meant_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(SemanticConfigError):
         make_settings(**values)
-
-
-def test_settings_of_several_agents_come_from_a_file(tmp_path: Path) -> None:
-    agents = [{"agent_name": "a", "top_k": 2}, {"agent_name": "b", "filter_by_tags": ["t"]}]
-    as_json, as_toml = tmp_path / "s.json", tmp_path / "s.toml"
-    as_json.write_text(json.dumps(agents))
-    as_toml.write_text(
-        '[[agents]]\nagent_name = "a"\ntop_k = 2\n'
-        '[[agents]]\nagent_name = "b"\nfilter_by_tags = ["t"]\n'
-    )
-    found = read_settings(as_json)
-    assert found == read_settings(as_toml)
-    assert found["a"].top_k == 2
-    assert found["b"].filter_by_tags == ("t",)
-
-
-@pytest.mark.parametrize("text", ["{", "5", '{"agents": 5}', '[{"agent_name": 5}]', "[" * 9999])
-def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "s.json"
-    path.write_text(text)
-    with pytest.raises(SemanticConfigError, match=r"s\.json"):
-        read_settings(path)
-    with pytest.raises(SemanticConfigError, match="cannot be read"):
-        read_settings(tmp_path / "none.json")
 
 
 def test_one_agent_has_one_set_of_settings() -> None:

@@ -34,23 +34,14 @@ HIT = ScoredChunk(
 )
 
 
-def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
+def test_an_explanation_has_every_part() -> None:
     assert render_chunks([(HIT, 0.5)], explain=True).splitlines()[1:] == [
         "     score 1.500, the sum of",
         "      +2.000  lexical      1 of 2,412 by words in common",
+        "      +0.020  title",
+        "      -0.010  prose        4 of 9",
         "      -0.510  structure",
-        "      +0.010  2 others: title, prose",
     ]
-
-
-def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
-    large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
-    reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
-    hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
-    _, score, *parts = render_chunks([(hit, 0.5)], explain=True).splitlines()
-    assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
-    shown = sum(round(1000 * float(part.split()[0])) for part in parts)
-    assert shown == round(1000 * float(score.split()[1].rstrip(","))) == 5013
 
 
 def test_lines_hold_no_control_characters() -> None:

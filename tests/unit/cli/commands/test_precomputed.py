@@ -74,7 +74,6 @@ def test_a_folder_is_put_into_the_store_once(folder: Path, tmp_path: Path) -> No
         "removed": 0,
         "known": 0,
         "skipped": [{"name": "broken.json", "reason": first["skipped"][0]["reason"]}],
-        "dry_run": False,
     }
     assert "1 file skipped: broken.json: not JSON" in done.stderr
     write_vector(folder, "a", [2.0, 1.0])
@@ -85,17 +84,9 @@ def test_a_folder_is_put_into_the_store_once(folder: Path, tmp_path: Path) -> No
 def test_fresh_removes_what_the_folder_has_no_more(folder: Path) -> None:
     importing(folder)
     (folder / "a.json").unlink()
-    assert "--fresh removes them" in importing(folder).stderr
     done = importing(folder, "--fresh", "--json")
     assert json.loads(done.stdout)["removed"] == 3
     assert [one["id"] for one in found(NAME)] == ["b", "c"]
-
-
-def test_a_dry_run_opens_no_store(folder: Path, tmp_path: Path) -> None:
-    said = importing(folder, "--dry-run", "--collection", "c").stdout
-    assert said.startswith("would put 3 vectors of 2 dimensions into c of ")
-    assert said.endswith("; 1 file skipped; nothing was written\n")
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("place", ["folder", "store"])
@@ -120,7 +111,6 @@ def test_both_places_find_the_same(place: str, folder: Path) -> None:
         (("--at-least", "0.6"), ["a", "b"]),
         (("-n", "1"), ["a"]),
         (("--tag", "z"), []),
-        (("--agent-name", "x", "-n", "2"), ["a", "b"]),
     ):
         assert [one["id"] for one in found(where, *options)] == expected
 
@@ -130,7 +120,7 @@ def test_a_table_has_a_line_a_vector(folder: Path) -> None:
         search, ["--precomputed", str(folder), "--vector", "-", "-n", "2"], input="[1, 0]"
     )
     assert done.stdout == (
-        "  1  1.000  [precomputed]  a  About cookies\n  2  0.854  [precomputed]  b\n"
+        "  1  1.00  [precomputed]  a  About cookies\n  2  0.85  [precomputed]  b\n"
     )
 
 
@@ -143,7 +133,6 @@ def test_a_table_has_a_line_a_vector(folder: Path) -> None:
         (("--vector", "nowhere.json"), "--vector nowhere.json: cannot be read"),
         (("--vector", "my vectors/broken.json"), "--vector my vectors/broken.json: not JSON"),
         (("x", "--commit", "HEAD"), "--precomputed and --commit do not go together"),
-        (("x", "--agents", "a.toml"), "--agents needs --agent-name"),
     ],
 )
 def test_a_query_that_cannot_be_used_is_one_line(
@@ -155,7 +144,7 @@ def test_a_query_that_cannot_be_used_is_one_line(
 
 
 def test_options_of_vectors_need_a_folder(folder: Path) -> None:
-    for command, option in ((index, "--dry-run"), (search, "--tag=x")):
+    for command, option in ((index, "--collection=x"), (search, "--tag=x")):
         done = CliRunner().invoke(command, [option])
         assert done.exit_code == 2
         assert "give --precomputed FOLDER too" in done.stderr
@@ -183,12 +172,8 @@ def test_a_collection_keeps_the_name_of_its_model(folder: Path, tmp_path: Path) 
     done = importing(folder, "--made-by", "model-2")
     assert done.exit_code == 2
     assert "holds vectors of model-1 (2 numbers each), not of model-2 (2)" in done.stderr
-    assert importing(folder, "--made-by", "model-2", "--fresh").exit_code == 0
     write_vector(tmp_path / "wide", "w", [1.0, 2.0, 3.0])
-    wide = ("--collection", NAME)
-    assert "--fresh makes a collection" in importing(tmp_path / "wide", *wide).stderr
-    done = importing(tmp_path / "wide", *wide, "--fresh", "--json")
-    assert json.loads(done.stdout)["removed"] == 3
+    assert "drop the collection" in importing(tmp_path / "wide", "--collection", NAME).stderr
 
 
 def test_entries_of_a_stranger_in_a_shared_store_are_data(folder: Path, tmp_path: Path) -> None:
@@ -210,18 +195,14 @@ def test_entries_of_a_stranger_in_a_shared_store_are_data(folder: Path, tmp_path
     "url",
     [
         "sqlite:///x?password=SECRET",
-        "postgresql://u:SECRET@127.0.0.1:1/d",
-        "postgresql://127.0.0.1:1/d?user=u&password=SECRET",
+        "postgresql://u:SECRET@127.0.0.1:1/d?password=SECRET",
         "u:SECRET@host",
-        "postgresql://u:SECRET@SECRET@127.0.0.1:1/d",
-        "postgresql://u:SECRET/SECRET@127.0.0.1:1/d",
         "qdrant://:SECRET/SECRET@127.0.0.1:1",
         "lancedb://u:SECRET@h?x=1",
     ],
 )
-@pytest.mark.parametrize("options", [("--dry-run",), ()])
-def test_passwords_of_stores_are_not_shown(url: str, options: Sequence[str], folder: Path) -> None:
-    done = importing(folder, "--store", url, *options)
+def test_passwords_of_stores_are_not_shown(url: str, folder: Path) -> None:
+    done = importing(folder, "--store", url)
     assert done.output
     assert "SECRET" not in done.output
 
@@ -238,7 +219,7 @@ def test_names_that_had_to_be_changed_stay_apart() -> None:
     ]
     assert len(set(names)) == len(names)
     assert (names[3], names[5]) == ("n-vec", "v")
-    assert names[0].startswith("precomputed-")
+    assert names[0].startswith("vectors-")
     assert names[2].startswith("n-vec-")
     assert max(map(len, names)) == 48
 
@@ -254,7 +235,7 @@ def test_a_store_that_is_named_wins_over_a_folder(folder: Path, tmp_path: Path) 
     ("options", "said"),
     [
         (("--collection", "no/name"), "collection name 'no/name'"),
-        (("--store", "mysql://h/d"), "store mysql://h/d: no engine of that name"),
+        (("--store", "mysql://h/d"), "store 'mysql': no engine of that name"),
         (("--store", "lancedb://"), "as lancedb:///DIR"),
         (("--made-by", "a\nb"), "--made-by: give a model's name of 1 to 200 printable characters"),
     ],
@@ -298,8 +279,7 @@ def test_texts_and_metadata_show_no_secret(folder: Path, tmp_path: Path) -> None
     metadata = {"api_key": random, "inner": {"password": [random], "note": f"see {KEY}"}, "n": "x"}
     text = f"{'.' * 180} {KEY}"  # a table shows the first 200 characters
     write_vector(folder, "k", [1.0, 0.0], text=text, metadata=metadata)
-    (folder / "b.meta.json").write_text('{"text_file": "gone.txt"}')
-    assert "b: without its text: " in importing(folder).stderr
+    importing(folder)
     data = (tmp_path / "cache" / "passages.sqlite").read_bytes()
     assert random.encode() not in data
     assert KEY.encode() not in data

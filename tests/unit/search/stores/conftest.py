@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from agent.search.stores import VectorCollection, VectorStore
-from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.qdrant_server import QdrantServer, qdrant_server
 from tests.support.stores import DIMENSION, MODEL, Engine, engine_at
 
@@ -16,14 +15,7 @@ ENGINES = [
     "qdrant-memory",
     pytest.param("qdrant-folder", marks=pytest.mark.slow),  # a file is synced for every point
     pytest.param("qdrant-url", marks=pytest.mark.slow),
-    pytest.param("pgvector", marks=pytest.mark.slow),
 ]
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +26,9 @@ def qdrant() -> Iterator[QdrantServer]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    if request.param == "pgvector":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        return Engine("pgvector", server.new_database(), tmp_path)
     if request.param == "qdrant-url":
-        place: QdrantServer = request.getfixturevalue("qdrant")
-        return Engine("qdrant-url", place.new_url(), tmp_path)
+        server: QdrantServer = request.getfixturevalue("qdrant")
+        return Engine("qdrant-url", server.new_url(), tmp_path)
     return engine_at(request.param, tmp_path)
 
 
