@@ -13,8 +13,7 @@ import select
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -34,24 +33,23 @@ from sandbox.host import (
 )
 from sandbox.killing import adopt_orphans, reap
 from sandbox.runs import (
-    HOME,
-    JUNIT_DIRECTORY,
     REPORT_DIRECTORY,
+    TEMPORARY,
     SandboxRun,
     find_system_program,
     open_run,
     prlimit_command,
 )
 from sandbox.seccomp import filter_program
-from sandbox.supervise import ProcessOutcome, start_process
+from sandbox.supervise import Breach, ProcessOutcome, start_process
 from sandbox.types import Command, Probe, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
 # The uid inside a user namespace whose maker is root there.
 _MAPPED = 1000
 
-# 0.5 brought --perms and --clearenv; without them /tmp and the environment would be less private.
-_OLDEST, _SIZE_SINCE, _DISABLE_USERNS_SINCE = (0, 5), (0, 7), (0, 8)
+# 0.5 brought --perms and --clearenv; without them the environment would be less private.
+_OLDEST, _DISABLE_USERNS_SINCE = (0, 5), (0, 8)
 
 # The certificates of public authorities, for commands that may use the network.
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
@@ -72,14 +70,13 @@ _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"
 
 # Mounting the workspace here would hide what the command needs, or what protects it.
 _TAKEN = (
-    *("/", "/tmp", "/dev", "/proc", "/sys", "/etc", str(HOME)),  # noqa: S108
-    *(str(REPORT_DIRECTORY), str(JUNIT_DIRECTORY)),
-    *SYSTEM,
+    *("/", "/dev", "/proc", "/sys", "/etc", str(TEMPORARY), f"{TEMPORARY}/home"),
+    *(str(REPORT_DIRECTORY), *SYSTEM),
 )
 
 
 class BwrapSandbox:
-    """Runs commands under bubblewrap. It keeps no state except what it asked the machine once.
+    """Runs commands under bubblewrap.
 
     `program` is the bwrap to use (default: the one on PATH). `homes` are directories never shown as
     a whole (default: the home of the user).
@@ -116,8 +113,6 @@ class BwrapSandbox:
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """The bwrap of this machine, its version, and where control groups can be made."""
-
     program: str
     version: tuple[int, ...]
     hierarchies: tuple[Hierarchy, ...]
@@ -144,18 +139,17 @@ def _run(
     limits = prlimit_command(run.limits, shared_user=False, bounds=group.bounds)
     argv = [*_drop_privileges(run.owner), *limits, *run.command.argv]
     options = bwrap_options(run, homes, machine.version)
-    sizes = run.memory_sizes if machine.version >= _SIZE_SINCE else {}
-    with (
-        closing(run.meters(group, in_memory=sizes)) as meters,
-        BwrapProcess(machine.program, options, argv, filter_program(), meters.enter) as process,
-    ):
-        outcome = run.watch(process.popen, process.kill, meters)
+    meter = run.meter(group)
+    entry = (*group.entry(), machine.program)
+    with BwrapProcess(entry, options, argv, filter_program()) as process:
+        meter.pid = process.init_pid
+        outcome = run.watch(process.popen, process.kill, meter)
         status = process.exit_code()
-    return run.result(outcome, _check_started(outcome, status))
+    reached = meter.after()
+    return run.result(outcome, _check_started(outcome, status, reached), reached)
 
 
 def _drop_privileges(uid: int | None) -> tuple[str, ...]:
-    """Return `setpriv` with its arguments, which gives up root for good; () for a user."""
     if uid is None:
         return ()
     program = find_system_program("setpriv", "util-linux")
@@ -164,11 +158,10 @@ def _drop_privileges(uid: int | None) -> tuple[str, ...]:
     return (program, *identity, *everything, "--")
 
 
-def _check_started(outcome: ProcessOutcome, status: int | None) -> int:
-    """Return the command's status. Raises SandboxError when it was never started."""
+def _check_started(outcome: ProcessOutcome, status: int | None, reached: Breach | None) -> int:
     if status is not None:
         return status
-    if outcome.cut is not None or (outcome.reached is not None and outcome.reached.decisive):
+    if outcome.cut is not None or (reached is not None and reached.decisive):
         return -signal.SIGKILL
     words = outcome.stderr.decode("utf-8", errors="replace").strip()
     reason = last_line(outcome.stderr) or f"status {outcome.returncode}"
@@ -192,8 +185,8 @@ def bwrap_options(run: SandboxRun, homes: tuple[Path, ...], version: tuple[int, 
         *("--proc", "/proc"),
         *(part for path in settings for part in ("--ro-bind", path, path)),
         *("--dev", "/dev"),
-        *_temporary(run.memory_sizes, sized=version >= _SIZE_SINCE),
-        *("--remount-ro", "/dev", "--perms", "0777", "--dir", str(HOME)),
+        *("--bind", str(run.temporary), str(TEMPORARY)),
+        *("--bind", str(run.temporary / "shm"), "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
         *_arguments(_shown(run, homes)),
         *("--remount-ro", "/", "--chdir", str(run.workspace.inside(run.command.cwd))),
     ]
@@ -218,7 +211,7 @@ def _identity(uid: int | None) -> tuple[int, int]:
 def _write_etc(run: SandboxRun) -> list[Bind]:
     """Write the files of /etc that on the host name the people and machines of this network."""
     uid, gid = _identity(run.owner)
-    user = f"{USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh"
+    user = f"{USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{TEMPORARY}/home:/bin/sh"
     contents = {
         "group": f"root:x:0:\n{USER_NAME}:x:{gid}:\n",
         "hosts": "127.0.0.1 localhost\n::1 localhost\n",
@@ -241,25 +234,14 @@ def _write_etc(run: SandboxRun) -> list[Bind]:
     return [*(Bind(Path("/etc", name), directory / name) for name in contents), *certificates]
 
 
-def _temporary(sizes: Mapping[str, int], *, sized: bool) -> list[str]:
-    """Directories in memory that only this sandbox sees, writable for any uid."""
-    options: list[str] = []
-    for path, size in sorted(sizes.items()):
-        bound = ("--size", str(size)) if sized else ()
-        options += ["--perms", "1777", *bound, "--tmpfs", path]
-    return options
-
-
 def _shown(run: SandboxRun, homes: tuple[Path, ...]) -> list[Bind | Link]:
-    """The workspace, the paths that the command asked to read, and its report channels."""
-    workspace, channels = run.workspace, run.channels
+    workspace = run.workspace
     if str(workspace.mount) in _TAKEN:
         raise SandboxError(f"the workspace cannot be mounted on {workspace.mount}")
     shown = list(read_only_mounts(run.command.read_only, homes=homes))
     shown.append(Bind(workspace.mount, workspace.path, writable=True))
-    if channels is not None:
-        shown.append(Bind(REPORT_DIRECTORY, channels.report_directory))
-        shown.append(Bind(JUNIT_DIRECTORY, channels.junit_directory, writable=True))
+    if run.pipe is not None:
+        shown.append(Bind(REPORT_DIRECTORY, run.report_directory))
     ordered = sorted(shown, key=lambda mount: mount.target)
     return [mount for mount in ordered if _make_mount_point(mount, workspace)]
 
@@ -299,7 +281,6 @@ def _arguments(mounts: Iterable[Bind | Link]) -> list[str]:
 
 # ---- one bwrap: its process and the first process of its PID namespace (bwrap(1))
 
-
 # Setting up takes some 10 ms, but longer on a machine under heavy load.
 _SETUP_SECONDS = 30.0
 
@@ -310,25 +291,25 @@ _MILLISECONDS = 1000
 
 
 class BwrapProcess:
-    """A running bwrap. A context manager: when it is left, everything inside is dead."""
+    """A running bwrap. A context manager: when it is left, everything inside is dead.
+
+    `init_pid` is the first process inside, 0 if bwrap refused its arguments.
+    """
 
     def __init__(
         self,
-        program: str,
+        program: Sequence[str],
         options: Sequence[str],
         command: Sequence[str],
         seccomp: bytes | None,
-        enter: Callable[[int], None],
     ) -> None:
-        """Start bwrap. `enter` gets the pid of the first process before it starts the command."""
+        """Start bwrap; `program` is what starts it. Raises SandboxError."""
         adopt_orphans()
-        self._enter = enter
         self._init: int | None = None
-        self._init_pid = 0
+        self.init_pid = 0
         self._status, status_end = os.pipe()
-        block_end, self._block = os.pipe()
-        passed = [status_end, block_end]
-        control = ["--json-status-fd", str(status_end), "--block-fd", str(block_end)]
+        passed = [status_end]
+        control = ["--json-status-fd", str(status_end)]
         if seccomp is not None:
             passed.append(_memory_file(seccomp))
             control += ["--seccomp", str(passed[-1])]
@@ -336,22 +317,24 @@ class BwrapProcess:
         try:
             # The command can read the environment of its namespace's first process, which is bwrap.
             self.popen = start_process(
-                [program, "--args", str(passed[-1]), "--", *command],
+                [*program, "--args", str(passed[-1]), "--", *command],
                 environment={"LC_ALL": "C.UTF-8"},
                 pass_fds=passed,
             )
         except SandboxError:
             os.close(self._status)
-            os.close(self._block)
             raise
         finally:
             for descriptor in passed:
                 os.close(descriptor)
 
     def __enter__(self) -> Self:
-        """Wait for the first process inside, then let it start the command. Raises SandboxError."""
+        """Wait for the first process inside. Raises SandboxError."""
         try:
-            self._hold_init()
+            pid = _number(self._first_status(), b"child-pid")
+            if pid is not None:
+                self.init_pid = pid
+                self._init = os.pidfd_open(pid)
         except BaseException:
             self.__exit__()
             raise
@@ -360,7 +343,7 @@ class BwrapProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self.popen.wait()
-        for descriptor in (self._status, self._block, self._init):
+        for descriptor in (self._status, self._init):
             if descriptor is not None:
                 os.close(descriptor)
         for file in (self.popen.stdout, self.popen.stderr):
@@ -370,7 +353,7 @@ class BwrapProcess:
     def kill(self) -> None:
         """End everything inside and wait until it is gone. Safe to call again.
 
-        Raises SandboxError when something inside does not die.
+        Raises SandboxError when something does not die.
         """
         if self._init is None:
             self.popen.kill()
@@ -384,7 +367,7 @@ class BwrapProcess:
         if not poll.poll(_DEATH_SECONDS * _MILLISECONDS):
             raise SandboxError("a sandboxed process does not die; it hangs inside the kernel")
         self.popen.wait()
-        reap(self._init_pid)
+        reap(self.init_pid)
 
     def exit_code(self) -> int | None:
         """Return the command's status (128 + N for signal N), None when it was never started.
@@ -401,19 +384,7 @@ class BwrapProcess:
         codes = [_number(line, b"exit-code") for line in data.splitlines()]
         return next((code for code in codes if code is not None), None)
 
-    def _hold_init(self) -> None:
-        pid = _number(self._first_status(), b"child-pid")
-        if pid is not None:  # otherwise bwrap refused its arguments and says so on stderr
-            self._init_pid = pid
-            self._init = os.pidfd_open(pid)
-            self._enter(pid)
-        try:
-            os.write(self._block, b"1")
-        except BrokenPipeError:
-            pass  # as above
-
     def _first_status(self) -> bytes:
-        """Read the first line of bwrap's status, which it writes in pieces; b"" when it ended."""
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
         line = b""
@@ -434,5 +405,4 @@ def _memory_file(content: bytes) -> int:
 
 
 def _number(document: bytes, key: bytes) -> int | None:
-    """Return the number under `key` of a one-line JSON object that bwrap itself wrote."""
     return int(json.loads(document)[key.decode()]) if key in document else None

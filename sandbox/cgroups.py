@@ -1,8 +1,7 @@
 """Control groups: bounds on all processes of a run together, where this machine lets us set them.
 
-Version 2 (Documentation/admin-guide/cgroup-v2.rst of Linux) and version 1 (cgroup-v1/memory.rst,
-pids.rst, cpuacct.rst), where every distribution mounts them. Root nearly always may set them, a
-user only below a group that was delegated to it.
+Version 2 (cgroup-v2.rst of Linux) and version 1 (memory.rst, pids.rst, cpuacct.rst). Root nearly
+always may set them, a user only below a group that was delegated to it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from sandbox.types import Limits, SandboxError
 
 _PROC, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
-# The first process of a sandbox is ours, and counted.
-_OWN_PROCESSES = 1
+# bwrap and the first process of its namespace are ours, and counted.
+_OWN_PROCESSES = 2
 
 _MICROSECONDS, _NANOSECONDS = 1e6, 1e9
 
@@ -69,16 +68,6 @@ class ControlGroup:
     def bounds(self) -> frozenset[Bound]:
         """What is bounded (or, for CPU time, counted) for all processes together."""
         return frozenset(bound for one in self.hierarchies for bound in one.bounds)
-
-    def enter(self, pid: int) -> None:
-        """Move a process in; processes that it starts later are in too. Raises SandboxError."""
-        try:
-            for directory in self.directories():
-                (directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
-        except ProcessLookupError:
-            pass  # it ended meanwhile
-        except OSError as error:
-            raise SandboxError(f"cannot put a process into its control group: {error}") from error
 
     def entry(self) -> tuple[str, ...]:
         """A command that enters the group and then becomes the command that follows it."""
@@ -163,23 +152,19 @@ def sweep_groups(hierarchies: tuple[Hierarchy, ...] | None = None) -> tuple[Path
 
 def _works(hierarchy: Hierarchy) -> bool:
     try:
-        with (
-            make_group(Limits(), (hierarchy,)) as group,
-            subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as idle,
-        ):
-            group.enter(idle.pid)
+        with make_group(Limits(), (hierarchy,)) as group:
+            return subprocess.run([*group.entry(), "true"], check=False).returncode == 0
     except (OSError, SandboxError):
         return False
-    return True
 
 
-# ------------------------------------------------------- what this machine has (cgroups(7))
+# ---- what this machine has (cgroups(7))
 
 
 def find_hierarchies(own: Path = _PROC, root: Path = _ROOT) -> tuple[Hierarchy, ...]:
     """Return candidates in order of their directories; no bound is in two.
 
-    `own` lists the groups of this process (proc(5)); `usable_hierarchies` tries the candidates.
+    `own` lists the groups of this process (proc(5)).
     """
     for mount in (root, root / "unified"):
         inner = _group_directory(mount, _read_groups(own).get("", "/"))
@@ -195,38 +180,12 @@ def find_hierarchies(own: Path = _PROC, root: Path = _ROOT) -> tuple[Hierarchy, 
     for name, bound in _CONTROLLERS.items():
         if (root / name / "cgroup.procs").exists():
             directory = _group_directory(root / name, _read_groups(own).get(name, "/")).resolve()
-            bounds = (
-                hierarchies[directory].bounds if directory in hierarchies else frozenset[Bound]()
-            )
-            hierarchies[directory] = Hierarchy(directory, bounds | {bound}, unified=False)
+            others = hierarchies[directory].bounds if directory in hierarchies else frozenset()
+            hierarchies[directory] = Hierarchy(directory, others | {bound}, unified=False)
     return tuple(hierarchies[directory] for directory in sorted(hierarchies))
 
 
-def memory_left(own: Path = _PROC, root: Path = _ROOT) -> int | None:
-    """Bytes that the groups around this process leave it (a container's limit); None: no limit.
-
-    File content that the kernel can drop at once counts as left, as `docker stats` has it.
-    """
-    groups = _read_groups(own)
-    old = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    new = ("memory.max", "memory.current", "inactive_file")
-    least: list[int] = []
-    for mount, group, names in ((root, "", new), (root / "memory", "memory", old)):
-        inner = _group_directory(mount, groups.get(group, "/"))
-        inside = (one for one in (inner, *inner.parents) if one.is_relative_to(mount))
-        least += [left for one in inside if (left := _memory_left_in(one, *names)) is not None]
-    return min(least, default=None)
-
-
-def _memory_left_in(group: Path, limit: str, used: str, droppable: str) -> int | None:
-    most, now = _read(group / limit), _read(group / used)
-    if not (most.isdigit() and now.isdigit()):
-        return None  # "max", or the controller is not here
-    return max(0, int(most) - max(0, int(now) - _count(group / "memory.stat", droppable)))
-
-
 def _group_directory(mount: Path, group: str) -> Path:
-    """The group's directory; the mount point when the group lies outside what is mounted."""
     directory = mount / group.lstrip("/")
     return directory if ".." not in directory.parts and directory.is_dir() else mount
 

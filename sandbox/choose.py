@@ -1,8 +1,4 @@
-"""Chooses the backend that was asked for, and finds out by trying what it guarantees here.
-
-A weaker backend never takes the place of another. A backend is imported when it is made, because
-a run needs one of them only.
-"""
+"""Chooses the backend that was asked for, and finds out by trying what it guarantees here."""
 
 from __future__ import annotations
 
@@ -96,9 +92,8 @@ def probe_by_running(
 ) -> Probe:
     """Run a script in `sandbox` and judge by what it could do there. Never raises.
 
-    `homes` are directories that must not be visible. `variables` are names that the backend gives
-    to its first process. `python` runs there and tries whether sockets can be made, which must be
-    impossible where the network is this machine's.
+    `homes` must not be visible. `variables` are names that the backend gives to its first process.
+    `python` tries whether sockets can be made, where the network is this machine's.
     """
     try:
         guarantees = {
@@ -142,7 +137,6 @@ def _run_trial(sandbox: Sandbox, command: Command) -> RunResult:
 
 
 def _probe_limits(sandbox: Sandbox) -> Mapping[str, bool]:
-    """Find out which limits on a whole run hold by exceeding each. Raises SandboxError."""
     return {
         name: _run_trial(sandbox, Command(argv, limits=limits)).ended is ended
         for name, (argv, limits, ended) in _EXCESSES.items()
@@ -226,9 +220,7 @@ Backend = Literal["auto", "bwrap", "container", "landlock"]
 def check_isolation(sandbox: Sandbox) -> Sandbox:
     """Return the same backend after a trial that it keeps its promises on this machine.
 
-    Also removes what killed agents left behind, because a run begins here.
-
-    Raises SandboxError, with what to install or allow, when the backend does not keep them.
+    Also removes what killed agents left behind. Raises SandboxError, with what to install or allow.
     """
     sweep_stale()
     sweep_groups()
@@ -288,10 +280,7 @@ def other_backends(chosen: str, image: str | None = None) -> tuple[Probe, ...]:
 
 
 def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
-    """Say why a command that needs these absolute paths cannot start and what to do; "" if it can.
-
-    As root the command has another uid, which cannot enter a folder that only we may read.
-    """
+    """Say why a command's uid cannot enter these absolute paths and what to do; "" if it can."""
     if sandbox.name != "landlock" or os.geteuid() != 0:
         return ""
     for way in (each for path in needed for each in (path, path.resolve())):

@@ -1,8 +1,7 @@
 """The container backend: podman or docker, with an image that brings the interpreters.
 
 It is weaker than bubblewrap in one point: all of the image is readable. The engine's client is our
-child, the container is not; so a guard (a shell in a session of its own) removes the container when
-we end, however that happens.
+child, the container is not; so a guard removes the container when we end, however that happens.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import re
 import resource
 import select
 import shlex
-import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Self
 
+from sandbox.cgroups import ControlGroup
 from sandbox.choose import home_directories, probe_by_running, unavailable_probe
 from sandbox.container_engine import (
     LABEL,
@@ -34,17 +33,9 @@ from sandbox.container_engine import (
 )
 from sandbox.host import PATH, SYSTEM, USER_NAME, find_spare_uid, last_line
 from sandbox.killing import new_name, reap_session
-from sandbox.meters import out_of_memory, too_many_processes
-from sandbox.runs import (
-    HOME,
-    JUNIT_DIRECTORY,
-    REPORT_DIRECTORY,
-    SHARED_MEMORY_BYTES,
-    SandboxRun,
-    open_run,
-)
+from sandbox.runs import REPORT_DIRECTORY, TEMPORARY, SandboxRun, open_run
 from sandbox.seccomp import stricter_profile
-from sandbox.supervise import Breach, Guard, Meter, ReportPipe, start_process
+from sandbox.supervise import Guard, ReportPipe, start_process
 from sandbox.types import Command, Limits, Probe, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
@@ -59,21 +50,12 @@ _TIDY_SECONDS = 2.0
 # be making it at the first attempt.
 _REMOVE = 'kill -9 "$0"; "$@"; sleep 2; exec "$@"'
 
-# podman writes a pid as soon as it knows of the start.
-_PID_SECONDS = 2.0
-_PAUSE_SECONDS = 0.001
-
-_DIAGNOSIS_BYTES = 64 * 1024
-
-_MILLISECONDS = 1000
-
 
 class ContainerSandbox:
     """Runs commands in fresh containers of `image`, which must be on this machine.
 
-    `engine` is the podman or docker to use (default: the first that answers). `homes` are
-    directories of the host that must not be shown (default: the home of the user). The image's
-    user, entry point and volumes are not used; its variables are, where the protocol fixes none.
+    `engine` is the podman or docker to use (default: the first that answers). `homes` must not be
+    shown (default: the user's). Of the image's settings only the variables are used.
     """
 
     name = "container"
@@ -113,28 +95,22 @@ class ContainerSandbox:
         engine, image = self._parts()
         uid, gid = _choose_identity(engine, workspace)
         owner = uid if os.geteuid() == 0 else None
-        profile = None if engine.seccomp is None else stricter_profile(engine.seccomp)
         with (
             open_run(command, workspace, owner, cancel) as run,
-            Controls(run.scratch, start_script(run, engine, image), profile) as controls,
+            open_controls(
+                run.scratch, start_script(run, engine, image), engine.seccomp
+            ) as controls,
         ):
-            arguments = run_arguments(
-                engine, image, run, controls, user=f"{uid}:{gid}", homes=self._homes
-            )
-            with (
-                ContainerProcess(engine, arguments, controls) as process,
-                closing(
-                    run.meters(None, ScriptMeter(run.limits, controls), in_memory=run.memory_sizes)
-                ) as meters,
-            ):
-                if process.pid is not None:
-                    meters.enter(process.pid)
-                controls.release()
-                outcome = run.watch(process.popen, process.kill, meters)
-            return run.result(outcome, outcome.returncode)
+            user = f"{uid}:{gid}"
+            arguments = run_arguments(engine, image, run, controls, user=user, homes=self._homes)
+            meter = run.meter(ControlGroup((), ""))
+            with ContainerProcess(engine, arguments, controls) as process:
+                outcome = run.watch(process.popen, process.kill, meter)
+            status = controls.status()
+            reached = meter.after(killed=status.killed, refused=status.refused)
+            return run.result(outcome, outcome.returncode, reached)
 
     def _parts(self) -> tuple[Engine, Image]:
-        """The engine that answers and the image that it has, which are asked for once."""
         if self._ready is None:
             engine = find_engine(self._engine_name)
             self._ready = (engine, find_image(engine, self._image_name))
@@ -151,7 +127,6 @@ def probe_engine() -> Probe:
 
 
 def _choose_identity(engine: Engine, workspace: Workspace) -> tuple[int, int]:
-    """Return the uid and gid of the command, never root's. Raises SandboxError."""
     if engine.rootless or os.geteuid() != 0:
         if os.getuid() == 0:
             raise SandboxError("rootless podman as root of a user namespace cannot drop its uid")
@@ -162,37 +137,19 @@ def _choose_identity(engine: Engine, workspace: Workspace) -> tuple[int, int]:
     return uid, uid
 
 
-class ScriptMeter(Meter):
-    """Asks, after the end, what the first process read in its container's control group."""
-
-    def __init__(self, limits: Limits, controls: Controls) -> None:
-        self._limits = limits
-        self._controls = controls
-
-    def after(self) -> Breach | None:
-        """Memory stays decisive, because the kernel has killed something."""
-        status = self._controls.status()
-        if status.killed:
-            return out_of_memory(self._limits)
-        return too_many_processes(self._limits, decisive=False) if status.refused else None
-
-
 # ---- a running container
 
 
 class ContainerProcess:
     """A running container. A context manager: when it is left, the container is removed.
 
-    `popen` is the engine's client, whose streams and status are the command's. `pid` is the pid, on
-    this machine, of the container's first process, None where the engine does not tell it.
+    `popen` is the engine's client, whose streams and status are the command's.
     """
 
     def __init__(self, engine: Engine, arguments: Sequence[str], controls: Controls) -> None:
         """Start a container whose `arguments` show the `controls` in it. Raises SandboxError."""
         self._engine = engine
         self._controls = controls
-        self._first: int | None = None  # a pidfd of the container's first process
-        self.pid: int | None = None
         # conmon leaves a file `oom` in its directory when memory runs out.
         self.popen = start_process([engine.program, *arguments], cwd=controls.start.parent)
         removal = (str(self.popen.pid), engine.program, *engine.removal())
@@ -205,10 +162,9 @@ class ContainerProcess:
         self._guard.tell(controls.name)
 
     def __enter__(self) -> Self:
-        """Wait until the script runs and waits for `Controls.release`. Raises SandboxError."""
+        """Wait until the script starts the command. Raises SandboxError."""
         try:
             self._await_start()
-            self._hold_first_process()
         except BaseException:
             self.__exit__()
             raise
@@ -220,11 +176,8 @@ class ContainerProcess:
         finally:
             self._guard.__exit__()
             # If another backend made us adopt orphans, we must reap the monitor that podman leaves.
-            if (monitor := _read_pid(self._controls.monitor_file)) is not None:
-                reap_session(monitor)
-            if self._first is not None:
-                os.close(self._first)
-                self._first = None
+            if self._controls.monitor_file.exists():
+                reap_session(int(self._controls.monitor_file.read_text("ascii") or -1))
             for file in (self.popen.stdout, self.popen.stderr):
                 if file is not None:
                     file.close()
@@ -236,11 +189,10 @@ class ContainerProcess:
         """
         if self.popen.poll() is not None:
             status = self._controls.status()
-            if status.started and not status.ended:
-                # The client died, or the script was killed.
+            if status.started and not status.ended:  # the client died, or the script was killed
                 self._engine.remove(self._controls.name)
             return  # otherwise the client itself has removed the container
-        self._end_first_process()
+        self._engine.kill(self._controls.name)
         try:
             self.popen.wait(_TIDY_SECONDS)
         except TimeoutExpired:
@@ -248,18 +200,6 @@ class ContainerProcess:
             self.popen.kill()
             self.popen.wait()
             self._engine.remove(self._controls.name)
-
-    def _end_first_process(self) -> None:
-        """Kill the first process, and so all others: far quicker than asking the engine."""
-        try:
-            if self._first is not None:
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
-                return
-        except ProcessLookupError:
-            return
-        except PermissionError:
-            pass
-        self._engine.kill(self._controls.name)
 
     def _await_start(self) -> None:
         poll = select.poll()
@@ -274,48 +214,25 @@ class ContainerProcess:
                 raise SandboxError(
                     f"{self._engine.kind} started no container within {_START_SECONDS:.0f} s"
                 )
-            poll.poll(_TICK_SECONDS * _MILLISECONDS)
-
-    def _hold_first_process(self) -> None:
-        """Open a pidfd of the first process. Podman tells its pid a moment after the start."""
-        deadline = time.monotonic() + (_PID_SECONDS if self._engine.kind == "podman" else 0)
-        while (pid := _read_pid(self._controls.pid_file)) is None and time.monotonic() < deadline:
-            time.sleep(_PAUSE_SECONDS)
-        if pid is not None:
-            try:
-                self._first = os.pidfd_open(pid)
-                self.pid = pid
-            except OSError:
-                pass  # it has ended already
+            poll.poll(_TICK_SECONDS * 1000)
 
     def _refusal(self) -> SandboxError:
-        """Explain why the client gave up before anything of the container was run."""
         assert self.popen.stderr is not None
         os.set_blocking(self.popen.stderr.fileno(), False)
-        reason = last_line(self.popen.stderr.read(_DIAGNOSIS_BYTES) or b"")
+        reason = last_line(self.popen.stderr.read(64 * 1024) or b"")
         reason = reason or f"status {self.popen.returncode}"
         return SandboxError(f"{self._engine.kind} cannot start a container ({reason})")
 
 
-def _read_pid(file: Path) -> int | None:
-    """Read a pid; None when podman has not written it, or docker runs the container."""
-    try:
-        return int(file.read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-
-
 # ---- the first process of a container: a small shell script written for each run, and its files
 
-# Where the container shows our script, its pipes and /etc/hosts.
+# Where the container shows our script, its pipe and /etc/hosts.
 START = Path("/sandbox")
 
-_SCRIPT, _HOSTS, _STATUS, _GO = "run", "hosts", "status", "go"
+_SCRIPT, _HOSTS, _STATUS = "run", "hosts", "status"
 
 # The engine's own file may name the machines of this network.
 _HOSTS_TEXT = b"127.0.0.1 localhost\n::1 localhost\n"
-
-_STATUS_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,65 +249,53 @@ class ScriptStatus:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Controls:
-    """The script with its two pipes, below `scratch`. A context manager that closes the pipes.
+    """What one container, called `name`, is started and watched with.
 
-    The container is called `name` and shows the directory `start` read-only. podman writes the
-    pids, as this machine knows them, of the container's first process to `pid_file` and of its
-    monitor to `monitor_file`. `seccomp` is the file of a profile, None for the engine's own.
+    It shows the directory `start`. podman writes the pid of its monitor to `monitor_file`.
+    `seccomp` is a profile, None for the engine's own.
     """
 
-    def __init__(self, scratch: Path, script: bytes, profile: bytes | None) -> None:
-        self.name = new_name()
-        self.start = scratch / "start"
-        self.pid_file = scratch / "pid"
-        self.monitor_file = scratch / "monitor"
-        self.seccomp = None if profile is None else scratch / "seccomp.json"
-        self.start.mkdir(mode=0o755)
-        for name, content in ((_SCRIPT, script), (_HOSTS, _HOSTS_TEXT)):
-            (self.start / name).write_bytes(content)
-            (self.start / name).chmod(0o444)
-        if self.seccomp is not None and profile is not None:
-            self.seccomp.write_bytes(profile)
-        self.pipe = ReportPipe(self.start / _STATUS, _STATUS_BYTES)
-        os.mkfifo(self.start / _GO, 0o600)
-        # Opened for both ends (fifo(7)), so that neither side waits for the other to open it.
-        self._go = os.open(self.start / _GO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        (self.start / _GO).chmod(0o444)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pipe.close()
-        os.close(self._go)
-
-    def release(self) -> None:
-        """Let the script start the command."""
-        os.write(self._go, b"\n")
+    name: str
+    start: Path
+    monitor_file: Path
+    pipe: ReportPipe
+    seccomp: Path | None
 
     def status(self) -> ScriptStatus:
         """Return what the script has said up to now."""
-        try:
-            while data := os.read(self.pipe.reader, _STATUS_BYTES):
-                self.pipe.capture.feed(data)
-        except BlockingIOError:
-            pass
-        return read_status(self.pipe.capture.value())
+        return read_status(self.pipe.read())
+
+
+@contextmanager
+def open_controls(scratch: Path, script: bytes, default: Path | None) -> Iterator[Controls]:
+    """Write the script and its pipe, and a stricter form of the `default` seccomp profile."""
+    start = scratch / "start"
+    start.mkdir(mode=0o755)
+    for name, content in ((_SCRIPT, script), (_HOSTS, _HOSTS_TEXT)):
+        (start / name).write_bytes(content)
+        (start / name).chmod(0o444)
+    seccomp = None
+    if default is not None and (profile := stricter_profile(default)) is not None:
+        seccomp = scratch / "seccomp.json"
+        seccomp.write_bytes(profile)
+    pipe = ReportPipe(start / _STATUS, 64 * 1024)
+    try:
+        yield Controls(new_name(), start, scratch / "monitor", pipe, seccomp)
+    finally:
+        pipe.close()
 
 
 # The script does what an engine cannot: give the command exactly our environment without showing it
 # in the host's process list, bound each process's address space, keep the command from being pid 1
-# (which ignores signals that end others), and tell which limit was hit. It needs only POSIX `sh`
-# and `mkdir` of the image. After the command it uses builtins alone, because it cannot fork where
-# the limit of processes was hit. The engine shows a container its own control group read-only:
-# version 2, then version 1.
+# (which ignores signals that end others), and tell which limit was hit. It needs only POSIX `sh`,
+# and after the command it uses builtins alone, because it cannot fork where the limit of processes
+# was hit. The engine shows a container its own control group read-only: version 2, then version 1.
 _TEXT = r"""
 exec 3>{status} 4>&2 2>/dev/null
-mkdir -p {home}
 cd {cwd} || {{ echo "problem: no directory {shown}" >&3; exit 125; }}
 echo started >&3
-read -r word <{go}
 (
   ulimit -v {address_space}
   unset {inherited}
@@ -421,21 +326,17 @@ _READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS"
 _END = re.compile(rb"^end ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,9})$", re.MULTILINE)
 _PROBLEM = re.compile(rb"\Aproblem: (.*)$", re.MULTILINE)
 
-_KIB = 1024
-
 
 def start_script(run: SandboxRun, engine: Engine, image: Image) -> bytes:
     """Return the script that starts the command of `run`. Raises SandboxError."""
-    # Where the memory of all processes is bounded, memory that is only reserved does no harm.
-    space = None if engine.groups else run.limits.address_space
     return script_text(
         run.command.argv,
         _merge_environment(run, image),
         inherited={*_FIRST_VARIABLES, *image.environment},
         cwd=run.workspace.inside(run.command.cwd),
         start=START,
-        home=HOME,
-        address_space=space,
+        # Where the memory of all processes is bounded, memory that is only reserved does no harm.
+        address_space=None if engine.groups else run.limits.address_space,
     )
 
 
@@ -458,7 +359,6 @@ def script_text(
     inherited: Iterable[str],
     cwd: Path,
     start: Path,
-    home: Path,
     address_space: int | None,
 ) -> bytes:
     """Return the script. `inherited` are variables that the command must not have.
@@ -471,11 +371,9 @@ def script_text(
     exports = (f"export {name}={shlex.quote(environment[name])}" for name in sorted(environment))
     text = _TEXT.format(
         status=shlex.quote(str(start / _STATUS)),
-        go=shlex.quote(str(start / _GO)),
-        home=shlex.quote(str(home)),
         cwd=shlex.quote(str(cwd)),
         shown=re.sub(r"[^\w/.-]", "?", str(cwd)),  # in double quotes of a shell
-        address_space="unlimited" if address_space is None else address_space // _KIB,
+        address_space="unlimited" if address_space is None else address_space // 1024,
         inherited=" ".join(sorted(name for name in inherited if _NAME.fullmatch(name))),
         exports="\n  ".join(exports),
         command=shlex.join(argv),
@@ -499,6 +397,9 @@ def read_status(text: bytes) -> ScriptStatus:
 
 # Images may ask for volumes, which docker would make writable without a bound.
 _VOLUME_BYTES = 16 * 1024 * 1024
+
+# Enough for semaphores and queues of multiprocessing; too little to exhaust the machine.
+_SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 
 # podman mounts subscriptions of the host here (containers-mounts.conf(5)) unless we mount first.
 _SECRETS = "/run/secrets"
@@ -548,19 +449,17 @@ def run_arguments(
         *_limits(engine, run.limits),
         # The command can read the first process's environment; the script sets its own variables.
         *(part for name in _CLEARED for part in ("--env", f"{name}=")),
-        *_temporary(engine, image, run.limits.tmp),
+        *_volumes(engine, image),
         *_mounts(run, controls, homes),
         *("--workdir", "/", "--entrypoint", "/bin/sh", image.identity, str(START / _SCRIPT)),
     ]
 
 
 def _options_of(engine: Engine, limits: Limits, controls: Controls) -> list[str]:
-    """What the engines are told in different ways."""
     options: list[str] = []
     if engine.kind == "podman":
         # Otherwise more of the file system is writable, and the host's proxies are known inside.
         options += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
-        options += ["--pidfile", str(controls.pid_file)]
         options += ["--conmon-pidfile", str(controls.monitor_file)]
         options += ["--timeout", str(math.ceil(limits.wall_seconds) + _GRACE_SECONDS)]
     if controls.seccomp is not None:
@@ -583,7 +482,7 @@ def _limits(engine: Engine, limits: Limits) -> list[str]:
     own = 2 * processes if engine.groups else processes
     return [
         *(grouped if engine.groups else ()),
-        *("--shm-size", str(SHARED_MEMORY_BYTES)),
+        *("--shm-size", str(_SHARED_MEMORY_BYTES)),
         *("--ulimit", f"cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}"),
         *("--ulimit", f"fsize={limits.file_size}:{limits.file_size}"),
         *("--ulimit", "core=0:0"),
@@ -593,35 +492,37 @@ def _limits(engine: Engine, limits: Limits) -> list[str]:
 
 
 def _bounded(name: str, kind: int, most: int) -> str:
-    """Return an `--ulimit` of `most`, or of our own hard limit where that is less."""
     hard = resource.getrlimit(kind)[1]
     value = most if hard == resource.RLIM_INFINITY else min(most, hard)
     return f"{name}={value}:{value}"
 
 
-def _temporary(engine: Engine, image: Image, tmp: int) -> list[str]:
+def _volumes(engine: Engine, image: Image) -> list[str]:
     # podman would otherwise copy the content of the image into them.
     fresh = ",notmpcopyup" if engine.kind == "podman" else ""
     sizes = {volume: _VOLUME_BYTES for volume in image.volumes if volume not in _TAKEN}
-    sizes |= {_SECRETS: 4096, "/tmp": tmp}  # noqa: S108
-    options = "rw,exec,nosuid,nodev,mode=1777"
-    mounts = [f"{path}:{options},size={size}{fresh}" for path, size in sorted(sizes.items())]
-    return [part for mount in mounts for part in ("--tmpfs", mount)]
+    options = f"rw,exec,nosuid,nodev,mode=1777{fresh}"
+    mounts = [f"{path}:{options},size={size}" for path, size in sorted(sizes.items())]
+    return [
+        part
+        for mount in (*mounts, f"{_SECRETS}:{options},size=4096")
+        for part in ("--tmpfs", mount)
+    ]
 
 
 def _mounts(run: SandboxRun, controls: Controls, homes: tuple[Path, ...]) -> list[str]:
-    workspace, channels = run.workspace, run.channels
+    workspace = run.workspace
     if str(workspace.mount) in _TAKEN or ".." in workspace.mount.parts:
         raise SandboxError(f"the workspace cannot be mounted on {workspace.mount}")
     mounts = [
         _bind(controls.start, START),
         _bind(controls.start / _HOSTS, Path("/etc/hosts")),
+        _bind(run.temporary, TEMPORARY, writable=True),
         _bind(workspace.path, workspace.mount, writable=True),
         *(_bind(source, target) for source, target in _shown(run, homes)),
     ]
-    if channels is not None:
-        mounts.append(_bind(channels.report_directory, REPORT_DIRECTORY))
-        mounts.append(_bind(channels.junit_directory, JUNIT_DIRECTORY, writable=True))
+    if run.pipe is not None:
+        mounts.append(_bind(run.report_directory, REPORT_DIRECTORY))
     return [part for mount in mounts for part in ("--mount", mount)]
 
 

@@ -40,10 +40,9 @@ LABEL = "patchshot.sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine that answered.
+    """One engine that answered. `seccomp` is its default filter, None where that is compiled in.
 
-    `groups`: whether it can bound memory and processes together. `seccomp` is the file of its
-    default filter, None where that is compiled in.
+    `groups`: whether it can bound memory and processes together.
     """
 
     program: str
@@ -65,10 +64,7 @@ class Engine:
             pass  # `remove` finds out whether it is gone
 
     def remove(self, *names: str) -> None:
-        """Kill these containers and delete them; return when they are gone.
-
-        Raises SandboxError when one stays.
-        """
+        """Kill these containers and delete them. Raises SandboxError when one stays."""
         deadline = time.monotonic() + _REMOVE_SECONDS
         while True:
             try:
@@ -104,10 +100,7 @@ class Image:
 
 
 def find_engine(name_or_path: str | None = None) -> Engine:
-    """Return the first engine that answers, or `name_or_path` if it answers.
-
-    Raises SandboxError, with what to install or start, when none does.
-    """
+    """Return the first engine that answers, or `name_or_path`. Raises SandboxError."""
     problems = []
     for name in (name_or_path,) if name_or_path else ENGINES:
         program = shutil.which(name)

@@ -1,7 +1,6 @@
 """Finds the interpreters and build products that an image brings for its project's tests.
 
-A shell inside a container looks for both. So nothing of the image runs on this machine, no
-configuration of a repository in it is read, and what comes back is data that is checked again.
+A shell inside a container looks for both, and what comes back is data that is checked again.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class ImageInterpreter:
 def candidate_interpreters(sandbox: Sandbox) -> tuple[ImageInterpreter, ...]:
     """Return the image's interpreters, best first: active environment, conda's `testbed`, PATH.
 
-    Their versions are unknown. Raises SandboxError.
+    Raises SandboxError.
     """
     with empty_workspace(mount=_MOUNT) as workspace:
         result = _run(sandbox, ("/bin/sh", "-c", _LOOK), workspace)
@@ -92,10 +91,8 @@ def prepare_products(
 ) -> Mapping[str, bytes]:
     """Return the build products below `path` of the image: relative path -> bytes, in path order.
 
-    Write them over a workspace that is then mounted at `path`, because it hides the image's tree.
-    Includes regular files that look like products, `most_bytes` in all, without byte code, links,
-    and files of the repository (`tracked`). {} where the image has no such directory. Raises
-    SandboxError.
+    They are for a workspace that is mounted at `path`, because it hides the image's tree. Includes
+    `most_bytes` of regular files, without those of the repository (`tracked`). Raises SandboxError.
     """
     limits = Limits(_SECONDS, int(_SECONDS), file_size=most_bytes, workspace=2 * most_bytes)
     argv = ("/bin/sh", "-c", _PACK, "sh", str(path), str(_MOUNT), _ARCHIVE)
@@ -114,7 +111,6 @@ def _run(
 def _products(
     archive: Path, tracked: Callable[[str], bool], most_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Read the products in an archive that the image wrote. Raises SandboxError."""
     if (file := open_regular(archive)) is None:
         return
     with file:

@@ -34,11 +34,7 @@ OPTIONS: tuple[str, ...] = (
 
 
 def git_environment(*, protocols: str = "none") -> Mapping[str, str]:
-    """Return a minimal environment for git.
-
-    `protocols` is GIT_ALLOW_PROTOCOL: "none" (no transport at all) or "file" (a local clone).
-    Optional locks are off, so git never refreshes the user's index.
-    """
+    """Return a minimal environment for git. `protocols` is GIT_ALLOW_PROTOCOL."""
     inherited = {name: os.environ[name] for name in _KEEP if name in os.environ}
     return inherited | {
         "LC_ALL": "C.UTF-8",
@@ -171,7 +167,6 @@ def _check_file(entry: os.DirEntry[str], most: int | None) -> None:
 
 
 def _alternates(objects: Path) -> Iterator[Path]:
-    """Yield the object stores that a store names. Git ignores lines that begin with `#`."""
     data = read_control_file(objects / "info" / "alternates", 1 << 20) or b""
     for line in data.splitlines():
         if line and not line.startswith(b"#"):
@@ -243,7 +238,6 @@ def objects_directory(repository: Path) -> Path:
 def _pack(
     tree: Path, commit: str, objects: Path, alternate: Mapping[str, str], withheld: Collection[str]
 ) -> None:
-    """Store every object of `commit` in the clone, read from the alternate store."""
     left_out = "".join(f"^{blob}\n" for blob in _blobs(tree, commit, alternate, withheld))
     pack = tree / ".git" / "objects" / "pack" / "pack"
     arguments = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(pack))
@@ -259,7 +253,6 @@ def _pack(
 def _blobs(
     tree: Path, commit: str, alternate: Mapping[str, str], paths: Collection[str]
 ) -> Iterator[str]:
-    """Return the ids of the files at these paths of the commit, those that exist."""
     if not paths:
         return
     withheld = {path.encode("utf-8", "surrogateescape") for path in paths}
@@ -271,7 +264,6 @@ def _blobs(
 
 
 def _quoted(path: Path) -> str:
-    """Quote a path as git needs it where a colon would separate entries."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -31,11 +31,10 @@ def command_environment(
 ) -> Mapping[str, str]:
     """Return all variables: a fixed part, the command's own, and those that name its `reports`.
 
-    Byte code goes to a private directory and is never taken from the tree, because a `.pyc` in a
-    patch could hide its source. Hashing is fixed, so that a test run can be repeated. Raises
-    SandboxError for a variable that cannot be set.
+    Raises SandboxError for a variable that cannot be set.
     """
     temporary = str(home.parent)
+    # Byte code is never taken from the tree, because a `.pyc` in a patch could hide its source.
     fixed = {
         "HOME": str(home),
         "LANG": "C.UTF-8",
@@ -55,10 +54,7 @@ def command_environment(
 
 
 def find_spare_uid() -> int | None:
-    """Find a uid (and gid) to drop to; None when this process may not change its uid.
-
-    Nearly always each call gives another one, so that a limit of processes counts no other run's.
-    """
+    """Find a uid (and gid) to drop to, nearly always a new one; None when we may not change it."""
     if os.geteuid() != 0:
         return None
     uids, gids = _mapped_ids("uid_map"), _mapped_ids("gid_map")
@@ -74,14 +70,12 @@ def is_spare(uid: int) -> bool:
 
 
 def _mapped_ids(name: str) -> tuple[range, ...]:
-    """The ids that exist in this user namespace (user_namespaces(7))."""
     lines = Path("/proc/self", name).read_text(encoding="ascii").splitlines()
     fields = [[int(field) for field in line.split()] for line in lines]
     return tuple(range(inside, inside + count) for inside, _, count in fields)
 
 
 # ---- mounts for the system and for interpreters
-
 
 # Programs and libraries. The last two are the stores of NixOS and Guix.
 SYSTEM = (
@@ -131,8 +125,7 @@ def system_mounts() -> tuple[Bind | Link, ...]:
 def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[Bind | Link, ...]:
     """Return binds for `paths` at the same paths inside, with the links on the way to them.
 
-    `homes` are directories that must not be shown as a whole. Raises SandboxError for a path that
-    is missing or would show one of them.
+    Raises SandboxError for a path that is missing or would show one of the `homes` as a whole.
     """
     refused = {*map(Path, _REFUSED), *homes}
     mounts: dict[Path, Bind | Link] = {}
@@ -170,7 +163,6 @@ def follow_links(path: Path) -> tuple[Path, tuple[Link, ...]]:
 
 
 def _visible(mounts: Iterable[Bind | Link]) -> tuple[Bind | Link, ...]:
-    """Leave out mounts that another bind shows already, and put parents first."""
     shown: list[Bind | Link] = []
     roots = [Path(path) for path in SYSTEM]
     for mount in sorted(mounts, key=lambda mount: mount.target):
@@ -187,8 +179,8 @@ def _visible(mounts: Iterable[Bind | Link]) -> tuple[Bind | Link, ...]:
 def hide_programs(work_tree: Path) -> None:
     """Take relative folders, and those in `work_tree`, off the PATH of this process.
 
-    Else a repository could provide the programs that are started by their names: git, bwrap, cp.
-    A work tree that holds the user's home keeps its folders, because they are the user's own.
+    Else a repository could provide git, bwrap or cp. A work tree that holds the user's home keeps
+    its folders, because they are the user's own.
     """
     folders = [f for f in os.environ.get("PATH", os.defpath).split(os.pathsep) if f[:1] == "/"]
     if not Path.home().resolve().is_relative_to(work_tree.resolve()):
@@ -197,7 +189,6 @@ def hide_programs(work_tree: Path) -> None:
 
 
 def _comes_from(work_tree: Path | None, path: Path) -> bool:
-    """Whether a path lies in the work tree, or a link on the way to it does."""
     if work_tree is None:
         return False
     try:
@@ -215,7 +206,7 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     text: str = "",
 ) -> bytes:
-    """Return what a program of this machine prints when it reads `text`.
+    """Return what a program prints when it reads `text`.
 
     Raises SandboxError with the last line of its errors.
     """
@@ -249,8 +240,6 @@ _QUESTION = (
     "import json,sys; print(json.dumps([sys.executable, sys.base_prefix, sys.base_exec_prefix]))"
 )
 
-_ANSWER_SECONDS = 20.0
-
 _CONFIGURATION = "pyvenv.cfg"
 
 # The module that Python itself looks for to find its prefix (getpath.py), and its place in PyPy.
@@ -268,11 +257,9 @@ class InterpreterPaths:
 def find_interpreter(python: Path, *, work_tree: Path | None = None) -> InterpreterPaths:
     """Find the environment of `python`, its installation, and the links between them.
 
-    The answer names the real interpreter behind a launcher (a shim of pyenv). A virtual
-    environment, and whatever lies in `work_tree` or is reached through it, is described by its
-    files and is not run. Any other runs once on the host, isolated and without site.
-
-    Raises SandboxError when it is missing, belongs to somebody else, or does not answer.
+    A virtual environment, and whatever lies in `work_tree` or is reached through it, is described
+    by its files and is not run. Any other runs once on the host, isolated and without site. Raises
+    SandboxError when it is missing, belongs to somebody else, or does not answer.
     """
     _check_owner(python)
     if _is_environment(python) or _comes_from(work_tree, python):
@@ -309,7 +296,6 @@ def _described(python: Path, work_tree: Path | None) -> InterpreterPaths:
 
 
 def _is_installation(prefix: Path) -> bool:
-    """Whether a folder holds the standard library of CPython or PyPy."""
     return prefix != Path("/") and any(
         next(prefix.glob(pattern), None) is not None for pattern in _STANDARD_LIBRARY
     )
@@ -325,17 +311,15 @@ def _check_owner(python: Path) -> None:
 
 
 def _ask(python: Path) -> tuple[Path, ...]:
-    """Return executable, prefix and exec-prefix of the installation as absolute paths."""
     argv = (str(python.absolute()), "-I", "-S", "-c", _QUESTION)
     try:
-        answer = json.loads(run_program(*argv, seconds=_ANSWER_SECONDS))
+        answer = json.loads(run_program(*argv, seconds=20.0))
         return tuple(Path(place).absolute() for place in answer)
     except (SandboxError, ValueError, TypeError) as error:
         raise SandboxError(f"{python} does not work as a Python interpreter: {error}") from error
 
 
 def _find_homes(configuration: Path) -> tuple[Path, ...]:
-    """Find the installation that a pyvenv.cfg names (PEP 405): `home = .../bin`."""
     try:
         text = (read_small_file(configuration) or b"").decode("utf-8", "replace")
     except OSError as error:

@@ -1,9 +1,7 @@
 """Runs on this machine's own file system: the unsafe backend, and what Landlock builds on.
 
-The command works in the workspace on the host itself, so `Workspace.mount` means nothing. No
-PID namespace ends the daemons of a run. They are found by their session, by a mark in their
-environment, and by their control group where there is one. If the agent is killed first, a guard
-process finds and kills them.
+No PID namespace ends the daemons of a run. They are found by their session, by a mark in their
+environment, and by their control group; a guard does so if the agent is killed first.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
@@ -25,8 +22,8 @@ from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarch
 from sandbox.host import is_spare
 from sandbox.killing import adopt_orphans, kill_everything
 from sandbox.runs import SandboxRun, open_run, prlimit_command
-from sandbox.supervise import Guard, ProcessOutcome, start_process
-from sandbox.types import Command, Probe, RunResult, SandboxError
+from sandbox.supervise import Guard, start_process
+from sandbox.types import Command, Probe, RunResult
 from sandbox.workspace import Workspace
 
 # The variable that marks the processes of one run.
@@ -36,8 +33,7 @@ MARKER = "SANDBOX_RUN"
 class ProcessSandbox:
     """The unsafe backend: limits without isolation, only for users who asked for it by name.
 
-    Commands run as this user and reach the network and all files of this user. `Workspace.mount`
-    and `Command.read_only` mean nothing.
+    `Workspace.mount` and `Command.read_only` mean nothing.
     """
 
     name = "process"
@@ -56,25 +52,27 @@ class ProcessSandbox:
 
 @dataclass(frozen=True, slots=True)
 class InPlaceSetup:
-    """A run with its directories on the host: `temporary` holds HOME and is TMPDIR.
-
-    `environment` is complete and includes the mark.
-    """
+    """A run on the host's own paths. `environment` is complete and includes the mark."""
 
     run: SandboxRun
-    cwd: Path
-    temporary: Path
     environment: Mapping[str, str]
     group: ControlGroup
+
+    @property
+    def cwd(self) -> Path:
+        """Where the command starts. Raises WorkspaceError for a place outside the workspace."""
+        return self.run.workspace.path / self.run.workspace.relative(self.run.command.cwd)
+
+    @property
+    def mark(self) -> str:
+        """The environment entry that only the processes of this run have."""
+        return f"{MARKER}={self.environment[MARKER]}"
 
     def limited_command(self) -> list[str]:
         """The command, behind the program that sets its limits."""
         shared = self.run.owner is None
         limits = prlimit_command(self.run.limits, shared_user=shared, bounds=self.group.bounds)
         return [*limits, *self.run.command.argv]
-
-
-Start = Callable[[InPlaceSetup], Popen[bytes]]
 
 
 def _start(setup: InPlaceSetup) -> Popen[bytes]:
@@ -84,7 +82,6 @@ def _start(setup: InPlaceSetup) -> Popen[bytes]:
 
 @functools.cache
 def _own_hierarchies() -> tuple[Hierarchy, ...]:
-    """Where this machine lets us make control groups; a trial finds out, once."""
     return usable_hierarchies()
 
 
@@ -92,7 +89,7 @@ def run_in_place(
     command: Command,
     workspace: Workspace,
     cancel: threading.Event | None,
-    start: Start,
+    start: Callable[[InPlaceSetup], Popen[bytes]],
     *,
     owner: int | None = None,
 ) -> RunResult:
@@ -104,53 +101,37 @@ def run_in_place(
         open_run(command, workspace, owner, cancel) as run,
         make_group(command.limits, _own_hierarchies()) as group,
     ):
-        setup = _prepare(run, group)
+        variables = run.environment(run.temporary, run.report_directory)
+        setup = InPlaceSetup(run, {**variables, MARKER: secrets.token_hex(16)}, group)
         with Guard(_killer(setup)) as guard:
-            outcome = _watch(setup, start, guard)
-        return run.result(outcome, outcome.returncode)
-
-
-def _prepare(run: SandboxRun, group: ControlGroup) -> InPlaceSetup:
-    home = run.scratch / "tmp" / "home"
-    home.mkdir(parents=True)
-    shown = (run.scratch / "report", run.scratch / "junit")
-    environment = {**run.environment(home, *shown), MARKER: secrets.token_hex(16)}
-    cwd = run.workspace.path / run.workspace.relative(run.command.cwd)
-    return InPlaceSetup(run, cwd, home.parent, environment, group)
+            return _watch(setup, start, guard)
 
 
 def _killer(setup: InPlaceSetup) -> tuple[str, ...]:
-    """What kills all of a run when we are dead; the session of the run follows."""
     owner = setup.run.owner
     uid = "" if owner is None or not is_spare(owner) else str(owner)
     program = str(Path(killing.__file__).absolute())
     groups = ":".join(map(str, setup.group.directories()))
-    return (sys.executable, "-I", "-S", program, _mark(setup), uid, groups)
+    return (sys.executable, "-I", "-S", program, setup.mark, uid, groups)
 
 
-def _mark(setup: InPlaceSetup) -> str:
-    """The environment entry that only the processes of this run have."""
-    return f"{MARKER}={setup.environment[MARKER]}"
-
-
-def _watch(setup: InPlaceSetup, start: Start, guard: Guard) -> ProcessOutcome:
+def _watch(
+    setup: InPlaceSetup, start: Callable[[InPlaceSetup], Popen[bytes]], guard: Guard
+) -> RunResult:
     adopt_orphans()
-    with closing(setup.run.meters(setup.group, temporary=[setup.temporary])) as meters:
-        process = start(setup)
-        guard.tell(str(process.pid))
+    meter = setup.run.meter(setup.group)
+    process = start(setup)
+    meter.pid = process.pid
+    guard.tell(str(process.pid))
 
-        def kill() -> None:
-            """Kill the process group first, then what left it and so became our child."""
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
-            process.wait()
-            kill_everything(process.pid, _mark(setup))
-
+    def kill() -> None:
+        """Kill the process group first, then what left it and so became our child."""
         try:
-            meters.enter(process.pid)
-        except SandboxError:
-            kill()
-            raise
-        return setup.run.watch(process, kill, meters)
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        process.wait()
+        kill_everything(process.pid, setup.mark)
+
+    outcome = setup.run.watch(process, kill, meter)
+    return setup.run.result(outcome, outcome.returncode, meter.after())

@@ -1,12 +1,7 @@
 """Killing every process of a run, and naming what a run leaves outside itself after its maker.
 
-The backends import this module. The guard of a run (`sandbox.supervise.Guard`) also starts it as a
-program when the agent was killed, so it imports nothing but the standard library:
-
-    python3 -I -S killing.py MARK UID GROUPS SESSION
-
-MARK is in the environment of the run's processes, UID is the uid that only they have ("" if there
-is none), GROUPS are directories of control groups joined by ":", SESSION is -1 when not known.
+The guard of a run also starts this module as a program when the agent was killed, so it imports
+nothing but the standard library: python3 -I -S killing.py MARK UID GROUPS SESSION
 """
 
 from __future__ import annotations
@@ -36,7 +31,6 @@ def adopt_orphans() -> None:
     """Make this process the parent of orphaned descendants from now on, if the kernel allows.
 
     Without it, a container whose first process reaps nothing would collect a zombie for each run.
-    The setting is never taken back, because other threads may depend on it.
     """
     import ctypes
 
@@ -65,8 +59,8 @@ def reap_session(session: int) -> None:
 def kill_everything(session: int, mark: str) -> None:
     """Kill and reap every process of `session`, and every one with `mark` in its environment.
 
-    The search is repeated until it finds none, because each death may hand us more processes. It
-    misses a daemon that left the session and replaced its environment. Call `adopt_orphans` first.
+    It misses a daemon that left the session and replaced its environment. Call `adopt_orphans`
+    first, because each death may hand us more processes.
     """
     deadline = time.monotonic() + _DEATH_SECONDS
     dying: set[int] = set()
@@ -130,7 +124,11 @@ def start_time(pid: int) -> int:
 
 
 def main(mark: str, uid: str, groups: str, session: str) -> None:
-    """Kill all of a run whose agent is dead. See the module for the arguments."""
+    """Kill all of a run whose agent is dead.
+
+    `mark` is in the environment of its processes, `uid` is the one that only they have or "",
+    `groups` are directories of control groups joined by ":", `session` is -1 when not known.
+    """
     for pause in (0.0, _SECOND_LOOK_SECONDS):
         time.sleep(pause)
         for directory in filter(None, groups.split(":")):
@@ -141,7 +139,6 @@ def main(mark: str, uid: str, groups: str, session: str) -> None:
 
 
 def _kill_user(uid: int) -> None:
-    """Kill all processes of a uid in one call (kill(2), pid -1), so that none forks away."""
     child = os.fork()
     if child == 0:
         try:

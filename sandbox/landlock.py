@@ -1,11 +1,8 @@
 """The reduced backend for machines that forbid namespaces: Landlock, only when asked for by name.
 
-Landlock (landlock(7), Linux 6.2 or later) lets a process give up files for itself and its children.
-Here the system is read-only, the user's files cannot be read, the workspace and a temporary folder
-can be written, and no socket can be made. What namespaces would add is missing, and `probe` says
-so: other processes and the host's IPC objects are visible, commands cannot make loopback servers or
-semaphores of multiprocessing, and they can see that files exist and, where we are not root, change
-their modes. As root, every user must be able to reach what the command needs.
+Commands give up files (landlock(7), Linux 6.2 or later) and sockets. They still see processes and
+IPC objects of the host and that files exist, and without root they can change modes. As root, every
+user must be able to reach what the command needs.
 """
 
 from __future__ import annotations
@@ -44,15 +41,11 @@ _SYSTEM_PYTHON = Path("/usr/bin/python3")
 # The mode of directories that the uid of the command must pass and must not list.
 _PASSABLE = 0o711
 
-# The launcher says one line.
-_MOST_BYTES = 4096
-
 
 class LandlockSandbox:
     """Runs commands under Landlock, a filter of system calls, limits and, as root, another uid.
 
-    `Workspace.mount` means nothing. `homes` are directories never shown as a whole (default: the
-    home of the user).
+    `Workspace.mount` means nothing. `homes` are never shown as a whole (default: the user's).
     """
 
     name = "landlock"
@@ -62,10 +55,7 @@ class LandlockSandbox:
         self._homes = home_directories() if homes is None else homes
 
     def probe(self) -> Probe:
-        """Try what must be impossible; available when all of it was. Never raises.
-
-        The result is never `isolated`: see the module.
-        """
+        """Try what must be impossible; available when all of it was. Never raises."""
         return probe_by_running(self, homes=self._homes, python=_SYSTEM_PYTHON)
 
     def run(
@@ -89,7 +79,7 @@ class LandlockSandbox:
 
         def start(setup: InPlaceSetup) -> Popen[bytes]:
             if uid is not None:
-                _open_directories(uid, setup)
+                _open_directories(setup)
             document = {
                 "abi": abi,
                 "argv": setup.limited_command(),
@@ -131,14 +121,13 @@ def _rules(setup: InPlaceSetup, shown: list[Path]) -> list[tuple[str, str]]:
     system += sorted(Path("/etc").glob("python3*"))  # Debian's sitecustomize.py is a link to there
     rules = {(str(path), "read") for path in (*system, *shown, Path("/proc"))}
     rules |= {(path, "device") for path in _DEVICES if Path(path).exists()}
-    rules |= {(str(path), "write") for path in (setup.run.workspace.path, setup.temporary)}
-    if setup.run.channels is not None:
-        rules.add((str(setup.run.channels.report_directory), "device"))
-        rules.add((str(setup.run.channels.junit_directory), "write"))
+    rules |= {(str(path), "write") for path in (setup.run.workspace.path, setup.run.temporary)}
+    if setup.run.pipe is not None:
+        rules.add((str(setup.run.report_directory), "device"))
     return sorted(rules)
 
 
-def _open_directories(uid: int, setup: InPlaceSetup) -> None:
+def _open_directories(setup: InPlaceSetup) -> None:
     """Let another uid pass our private directory to its own ones, and nothing else there."""
     tree = setup.run.workspace.path
     for parent in tree.parent.parents:
@@ -148,14 +137,11 @@ def _open_directories(uid: int, setup: InPlaceSetup) -> None:
                 "a folder that all can pass"
             )
     tree.chmod(0o700)
-    for passage in (tree.parent, setup.temporary.parent):
+    for passage in (tree.parent, setup.run.scratch):
         passage.chmod(_PASSABLE)
-    for own in (setup.temporary, setup.temporary / "home"):
-        os.chown(own, uid, uid)
 
 
 def _launch(document: bytes, setup: InPlaceSetup) -> Popen[bytes]:
-    """Start the command locked in. Raises SandboxError with the launcher's reason if that fails."""
     reader, writer = os.pipe()
     configuration = os.memfd_create("sandbox", os.MFD_CLOEXEC)
     try:
@@ -179,9 +165,8 @@ def _launch(document: bytes, setup: InPlaceSetup) -> Popen[bytes]:
 
 
 def _check_start(process: Popen[bytes], reader: int) -> None:
-    """Wait until the launcher has become the command, which closes its end of the pipe."""
     with os.fdopen(reader, "rb") as file:
-        words = file.read(_MOST_BYTES)
+        words = file.read(4096)
     if words != LOCKED:
         process.kill()
         _, errors = process.communicate()

@@ -1,9 +1,7 @@
-"""Meters of memory, CPU time, processes and disk space, which look at a run from outside.
+"""Measures a run from outside: memory, CPU time, processes and disk space.
 
 Memory, time and processes are counted by a control group, or by an occasional look at /proc. No
-quota of the kernel bounds a private copy, because others use its file system too: `du` counts it
-now and then, and as soon as that file system became so much fuller that the limit may be near.
-Directories in memory that only the sandbox sees have a size of their own (tmpfs(5)).
+quota bounds a private copy, so `du` counts it when its file system became fuller, and now and then.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sandbox.cgroups import Bound, ControlGroup
-from sandbox.supervise import Breach, Meter
+from sandbox.supervise import Breach
 from sandbox.types import Ended, Limits
 
 # A program that goes on after so many refused processes is a fork bomb.
@@ -28,117 +26,72 @@ _LOOK_SECONDS = 0.25
 _MOST_PROCESSES = 10_000
 
 
-class GroupMeter(Meter):
-    """Memory, CPU time and number of all processes together, by their control group."""
+class Meter:
+    """Measures one run. `directories` are all that it can write on the host, the copy first.
 
-    def __init__(self, group: ControlGroup, limits: Limits) -> None:
+    `pid` is the process that everything of the run descends from, 0 if it is not known.
+    """
+
+    def __init__(self, limits: Limits, directories: Sequence[Path], group: ControlGroup) -> None:
+        self._limits = limits
         self._group = group
-        self._limits = limits
-
-    def enter(self, pid: int) -> None:
-        """Put the first process into the group."""
-        self._group.enter(pid)
-
-    def breach(self) -> Breach | None:
-        """The kernel killed for memory, the CPU time is used up, or a fork bomb goes on."""
-        if self._group.memory_kills():
-            return out_of_memory(self._limits)
-        if self._group.cpu_seconds() > self._limits.cpu_seconds:
-            return _out_of_time(self._limits)
-        if self._group.refused_processes() > _MOST_REFUSALS:
-            return too_many_processes(self._limits, decisive=True)
-        return None
-
-    def after(self) -> Breach | None:
-        """Memory stays decisive, because the kernel has killed something."""
-        if self._group.memory_kills():
-            return out_of_memory(self._limits)
-        if self._group.refused_processes():
-            return too_many_processes(self._limits, decisive=False)
-        return None
-
-
-class TreeMeter(Meter):
-    """CPU time and threads where no control group counts them: an occasional look at /proc."""
-
-    def __init__(self, limits: Limits, bounds: frozenset[Bound]) -> None:
-        """`bounds` are what control groups see to."""
-        self._limits = limits
-        self._bounds = bounds
-        self._pid = 0
+        self.pid = 0
         self._next_look = 0.0
         self._most_threads = 0
-
-    def enter(self, pid: int) -> None:
-        """Note the process that everything of the run descends from."""
-        self._pid = pid
-
-    def pids(self) -> Sequence[int]:
-        """The processes of the run."""
-        return descendants(self._pid) if self._pid else ()
+        self._disk = DiskMeter(directories, limits.workspace, self._pids)
 
     def breach(self) -> Breach | None:
-        """The CPU time is used up."""
-        if self._bounds.issuperset(Bound) or time.monotonic() < self._next_look:
-            return None
-        self._next_look = time.monotonic() + _LOOK_SECONDS
-        cpu_seconds, threads = measure_usage(self.pids())
-        self._most_threads = max(self._most_threads, threads)
-        if Bound.CPU not in self._bounds and cpu_seconds > self._limits.cpu_seconds:
-            return _out_of_time(self._limits)
+        """Return the decisive limit that was passed, if any."""
+        if self._group.memory_kills():
+            return self._out_of_memory()
+        if self._group.refused_processes() > _MOST_REFUSALS:
+            return self._too_many_processes(decisive=True)
+        if self._cpu_seconds() > self._limits.cpu_seconds:
+            words = f"used {self._limits.cpu_seconds} s of CPU time"
+            return Breach(Ended.CPU_LIMIT, words)
+        return self._disk.breach()
+
+    def after(self, *, killed: int = 0, refused: int = 0) -> Breach | None:
+        """Return the limit that was passed or reached, if any, when all processes are dead.
+
+        `killed` and `refused` are the kills for memory and the refused processes that the command's
+        own machine counted (a container).
+        """
+        self.pid = 0  # the number may soon be another's
+        if killed or self._group.memory_kills():
+            return self._out_of_memory()
+        if breach := self._disk.after():
+            return breach
+        # As many threads as allowed were seen, so another one was very likely refused.
+        full = self._most_threads >= self._limits.processes
+        full = full and Bound.PROCESSES not in self._group.bounds
+        if refused or full or self._group.refused_processes():
+            return self._too_many_processes(decisive=False)
         return None
 
-    def after(self) -> Breach | None:
-        """As many threads as allowed were seen, so another one was very likely refused."""
-        self._pid = 0  # the number may soon be another's
-        if Bound.PROCESSES in self._bounds or self._most_threads < self._limits.processes:
-            return None
-        return too_many_processes(self._limits, decisive=False)
+    def _pids(self) -> Sequence[int]:
+        return descendants(self.pid) if self.pid else ()
+
+    def _cpu_seconds(self) -> float:
+        """The CPU time of all processes; 0 between the occasional looks at /proc."""
+        bounds = self._group.bounds
+        seconds = 0.0
+        if not bounds.issuperset(Bound) and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            seconds, threads = measure_usage(self._pids())
+            self._most_threads = max(self._most_threads, threads)
+        return self._group.cpu_seconds() if Bound.CPU in bounds else seconds
+
+    def _out_of_memory(self) -> Breach:
+        words = f"all processes together used more than {self._limits.memory} bytes of memory"
+        return Breach(Ended.MEMORY_LIMIT, words)
+
+    def _too_many_processes(self, *, decisive: bool) -> Breach:
+        words = f"reached the limit of {self._limits.processes} processes and threads"
+        return Breach(Ended.PROCESS_LIMIT, words, decisive)
 
 
-class Meters(Meter):
-    """Several meters as one."""
-
-    def __init__(self, meters: Sequence[Meter]) -> None:
-        self._meters = tuple(meters)
-
-    def enter(self, pid: int) -> None:
-        """Let every meter begin."""
-        for meter in self._meters:
-            meter.enter(pid)
-
-    def close(self) -> None:
-        """Close every meter."""
-        for meter in self._meters:
-            meter.close()
-
-    def breach(self) -> Breach | None:
-        """Return the breach of the first meter that has one."""
-        return next((breach for one in self._meters if (breach := one.breach())), None)
-
-    def after(self) -> Breach | None:
-        """Ask every meter; return a decisive breach if there is one, else the first."""
-        breaches = [breach for one in self._meters if (breach := one.after())]
-        return min(breaches, key=lambda breach: not breach.decisive, default=None)
-
-
-def out_of_memory(limits: Limits) -> Breach:
-    """The kernel killed a process for memory."""
-    words = f"all processes together used more than {limits.memory} bytes of memory"
-    return Breach(Ended.MEMORY_LIMIT, words)
-
-
-def too_many_processes(limits: Limits, *, decisive: bool) -> Breach:
-    """The kernel refused a process or thread."""
-    words = f"reached the limit of {limits.processes} processes and threads"
-    return Breach(Ended.PROCESS_LIMIT, words, decisive)
-
-
-def _out_of_time(limits: Limits) -> Breach:
-    return Breach(Ended.CPU_LIMIT, f"used {limits.cpu_seconds} s of CPU time")
-
-
-# ------------------------------------------------------------------ processes in /proc (proc(5))
+# ---- processes in /proc (proc(5))
 
 
 def descendants(pid: int) -> tuple[int, ...]:
@@ -193,13 +146,10 @@ def _read(file: Path) -> str:
         return ""
 
 
-# ------------------------------------------------------------------------------------- disk space
+# ---- disk space
 
 # An entry counts as a block at least, so that a flood of empty files is noticed.
 _ENTRY_BYTES = 4096
-
-# About what the kernel keeps for an empty file in memory (shmem_inode_info and dentry).
-_MEMORY_ENTRY_BYTES = 1024
 
 # Count again when a quarter of what is left may be used up.
 _PART = 4
@@ -211,30 +161,25 @@ _FASTEST = 4e9
 _PAUSE_OF_COUNTS = 2.0
 _SHARE_OF_COUNTS = 50
 
-# So little counts as full: a write fails when its next page or block does not fit.
-_FULL_BYTES = 16 * 4096
-
 _COUNT_SECONDS = 60.0
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}
 
-# Time that bwrap may take from its first process to the mounts; usually some milliseconds.
-_SETUP_SECONDS = 5.0
-_PAUSE_SECONDS = 0.001
 
+class DiskMeter:
+    """Compares the size of directories of one file system with a limit in bytes.
 
-class DiskMeter(Meter):
-    """Compares the private copy, with other writable directories beside it, with its limit."""
+    `processes` returns the pids that may hold deleted files open.
+    """
 
     def __init__(
-        self, directories: Sequence[Path], limits: Limits, processes: Callable[[], Sequence[int]]
+        self, directories: Sequence[Path], limit: int, processes: Callable[[], Sequence[int]]
     ) -> None:
-        """The first of the `directories` is the copy. `processes` returns the pids of the run."""
         self._directories = tuple(map(str, directories))
-        self._limit = limits.workspace
+        self._limit = limit
         self._processes = processes
         self._device = directories[0].stat().st_dev
         self._first = self._last = self._filled()
-        self._left = limits.workspace
+        self._left = limit
         self._counted = self._next = time.monotonic()
 
     def breach(self) -> Breach | None:
@@ -274,54 +219,7 @@ class DiskMeter(Meter):
         return Breach(Ended.DISK_LIMIT, f"the private copy outgrew its limit of {limit}")
 
 
-class MemoryDiskMeter(Meter):
-    """Watches directories in memory inside the sandbox, by their path there and size in bytes.
-
-    It holds them open from the start, to inspect them when the command and its mounts are gone.
-    """
-
-    def __init__(self, sizes: Mapping[str, int], limits: Limits) -> None:
-        self._sizes = sizes
-        self._limits = limits
-        self._held: dict[str, int] = {}
-        self._full = ""
-
-    def enter(self, pid: int) -> None:
-        """Wait until the sandbox has the directories, and open those that we may look into."""
-        deadline = time.monotonic() + _SETUP_SECONDS
-        for path, size in sorted(self._sizes.items()):
-            while (held := _open_inside(pid, path, size)) is None:
-                if time.monotonic() > deadline or not _can_be_inspected(pid):
-                    return
-                time.sleep(_PAUSE_SECONDS)
-            self._held[path] = held
-
-    def breach(self) -> Breach | None:
-        """There are too many files. That a directory is full is only noted."""
-        for path, descriptor in self._held.items():
-            status = os.fstatvfs(descriptor)
-            if status.f_bavail * status.f_frsize < _FULL_BYTES or status.f_favail == 0:
-                self._full = path
-            most = self._sizes[path] // _MEMORY_ENTRY_BYTES
-            if status.f_files - status.f_ffree > most:
-                return Breach(Ended.DISK_LIMIT, f"made more than {most} files in {path}")
-        return None
-
-    def after(self) -> Breach | None:
-        """There are too many files, or a directory was full."""
-        if breach := self.breach():
-            return breach
-        words = f"filled {self._full} ({self._sizes.get(self._full)} bytes)"
-        return Breach(Ended.DISK_LIMIT, words, decisive=False) if self._full else None
-
-    def close(self) -> None:
-        """Close the directories, which frees their memory."""
-        while self._held:
-            os.close(self._held.popitem()[1])
-
-
 def _disk_usage(unit: str, *directories: str) -> int | None:
-    """Sum what `du` counts; files may vanish meanwhile. None if it could not look everywhere."""
     try:
         done = subprocess.run(
             ["du", "-s", "-x", unit, "--", *directories],
@@ -337,26 +235,3 @@ def _disk_usage(unit: str, *directories: str) -> int | None:
         return None
     numbers = [line.split()[0] for line in done.stdout.splitlines()]
     return sum(map(int, numbers)) if numbers else None
-
-
-def _open_inside(pid: int, path: str, size: int) -> int | None:
-    """Open a directory inside; None while the path still leads to this machine's own."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/root{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    status = os.fstatvfs(descriptor)
-    sized = status.f_blocks * status.f_frsize == size
-    if sized and os.fstat(descriptor).st_dev != os.stat(path).st_dev:  # noqa: PTH116
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _can_be_inspected(pid: int) -> bool:
-    """Whether the process lives, is no zombie, and may be inspected by us."""
-    try:
-        Path(f"/proc/{pid}/root").readlink()
-    except OSError:
-        return False
-    return True

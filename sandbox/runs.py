@@ -1,11 +1,8 @@
-"""What every backend does around a command: its private files, its meters, its end and its result.
+"""What every backend does around a command: its private files, its meter, its end and its result.
 
-A backend opens a run, starts a process in its own way, and hands that process to `watch`:
-
-    with open_run(command, workspace, owner, cancel) as run:
-        ...
-        outcome = run.watch(process, kill, meters)
-        return run.result(outcome, status)
+with open_run(command, workspace, owner, cancel) as run:
+    outcome = run.watch(process, kill, meter)
+    return run.result(outcome, status, meter.after())
 """
 
 from __future__ import annotations
@@ -14,150 +11,134 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.cgroups import Bound, ControlGroup
-from sandbox.files import remove_tree
+from sandbox.files import open_regular, remove_tree
 from sandbox.host import command_environment
-from sandbox.meters import DiskMeter, GroupMeter, MemoryDiskMeter, Meters, TreeMeter
-from sandbox.supervise import (
-    JUNIT_NAME,
-    REPORT_NAME,
-    Meter,
-    ProcessOutcome,
-    ReportChannels,
-    run_result,
-    watch,
-)
+from sandbox.meters import Meter
+from sandbox.supervise import Breach, ProcessOutcome, ReportPipe, explain_end, watch
 from sandbox.types import Command, Limits, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
-# Where the isolating backends show the home and the two channels of a command.
-HOME = Path("/tmp/home")  # noqa: S108 - inside: a private tmpfs
+# Where the isolating backends show the temporary directory and the report pipe of a command.
+TEMPORARY = Path("/tmp")  # noqa: S108 - inside: a private directory
 REPORT_DIRECTORY = Path("/report")
-JUNIT_DIRECTORY = Path("/junit")
 
-# Enough for semaphores and queues of multiprocessing; too little to exhaust the machine.
-SHARED_MEMORY_BYTES = 64 * 1024 * 1024
+_PIPE, _JUNIT = "report", "patchshot-junit.xml"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxRun:
-    """One run of a command. `channels` is None when the command asked for no report.
+    """One run of a command, with its private files below `scratch` on the host.
 
-    `scratch` is a private directory on the host that exists as long as the run. `owner` is the uid
-    (and gid) that the command runs as, None when it is our own.
+    `temporary` holds the home, shared memory and the JUnit file and can be written; its size counts
+    with the workspace. `owner` is the uid (and gid) of the command, None when it is our own. `pipe`
+    lies in `report_directory`; it is None when the command asked for no report.
     """
 
     command: Command
+    limits: Limits
     workspace: Workspace
     scratch: Path
-    channels: ReportChannels | None
+    temporary: Path
+    report_directory: Path
+    pipe: ReportPipe | None
     cancel: threading.Event | None
     owner: int | None
 
-    @property
-    def limits(self) -> Limits:
-        """The limits of the command."""
-        return self.command.limits
-
-    @property
-    def memory_sizes(self) -> Mapping[str, int]:
-        """Sizes in bytes of the directories in memory that an isolated command can write.
-
-        The kernel rounds the size of a tmpfs up to whole pages.
-        """
-        page = os.sysconf("SC_PAGE_SIZE")
-        return {"/dev/shm": SHARED_MEMORY_BYTES, "/tmp": -(-self.limits.tmp // page) * page}  # noqa: S108
-
     def environment(
-        self,
-        home: Path = HOME,
-        report_directory: Path = REPORT_DIRECTORY,
-        junit_directory: Path = JUNIT_DIRECTORY,
+        self, temporary: Path = TEMPORARY, report_directory: Path = REPORT_DIRECTORY
     ) -> Mapping[str, str]:
         """Return all variables of the command, with paths as it sees them. Raises SandboxError."""
         reports = {
-            "SANDBOX_REPORT": str(report_directory / REPORT_NAME),
-            "SANDBOX_JUNIT": str(junit_directory / JUNIT_NAME),
+            "SANDBOX_REPORT": str(report_directory / _PIPE),
+            "SANDBOX_JUNIT": str(temporary / _JUNIT),
         }
         return command_environment(
-            self.command, home=home, reports=reports if self.channels is not None else {}
+            self.command, home=temporary / "home", reports={} if self.pipe is None else reports
         )
 
-    def meters(
-        self,
-        group: ControlGroup | None,
-        *others: Meter,
-        temporary: Sequence[Path] = (),
-        in_memory: Mapping[str, int] | None = None,
-    ) -> Meters:
-        """Return everything that measures the run.
-
-        `temporary` are writable directories on the host, `in_memory` those inside, with their size.
-        """
-        tree = TreeMeter(self.limits, frozenset() if group is None else group.bounds)
-        directories = [self.workspace.path, *temporary]
-        if self.channels is not None:
-            directories.append(self.channels.junit_directory)
-        disk = DiskMeter(directories, self.limits, tree.pids)
-        grouped = () if group is None else (GroupMeter(group, self.limits),)
-        memory = MemoryDiskMeter(in_memory or {}, self.limits)
-        return Meters([*grouped, *others, tree, disk, memory])
+    def meter(self, group: ControlGroup) -> Meter:
+        """Return what measures the run."""
+        return Meter(self.limits, (self.workspace.path, self.temporary), group)
 
     def watch(
         self, process: subprocess.Popen[bytes], kill: Callable[[], None], meter: Meter
     ) -> ProcessOutcome:
         """Wait for the end of `process`; see `sandbox.supervise.watch`."""
-        report = None if self.channels is None else self.channels.pipe
-        return watch(process, self.limits, self.cancel, kill, report=report, meter=meter)
+        return watch(process, self.limits, self.cancel, kill, report=self.pipe, breach=meter.breach)
 
-    def result(self, outcome: ProcessOutcome, status: int) -> RunResult:
-        """Return the result of a run that has ended; see `run_result`."""
-        return run_result(outcome, status, self.limits, self.channels)
+    def result(self, outcome: ProcessOutcome, status: int, reached: Breach | None) -> RunResult:
+        """Return the result of a run that has ended; see `explain_end`."""
+        ended, code, detail = explain_end(outcome, status, reached, self.limits)
+        return RunResult(
+            ended=ended,
+            exit_code=code,
+            stdout=outcome.stdout,
+            stderr=outcome.stderr,
+            seconds=outcome.seconds,
+            report=b"" if self.pipe is None else self.pipe.capture.value(),
+            detail=detail,
+            junit=b"" if self.pipe is None else self._junit(),
+            report_dropped=0 if self.pipe is None else self.pipe.capture.dropped,
+        )
+
+    def _junit(self) -> bytes:
+        file = open_regular(self.temporary / _JUNIT)
+        if file is None:
+            return b""
+        with file:
+            return file.read(self.limits.report)
 
 
 @contextmanager
 def open_run(
     command: Command, workspace: Workspace, owner: int | None, cancel: threading.Event | None
 ) -> Iterator[SandboxRun]:
-    """Make the private files of a run and remove them at its end.
+    """Make the private files of a run, give them and the workspace to `owner`, and remove them.
 
-    Gives the workspace to `owner`, see `SandboxRun`. Raises SandboxError.
+    Raises SandboxError.
     """
     if not command.argv:
         raise SandboxError("nothing to run: argv is empty")
     if owner is not None:
         workspace.give_to(owner)
     scratch = workspace.scratch()
+    temporary, reports = scratch / "tmp", scratch / "report"
+    pipe: ReportPipe | None = None
     try:
-        reports = (
-            ReportChannels(scratch, command.limits, owner) if command.report else nullcontext()
+        for writable in (temporary, temporary / "home", temporary / "shm"):
+            writable.mkdir(mode=0o700)
+            if owner is not None:
+                os.chown(writable, owner, owner)
+        if command.report:
+            reports.mkdir(mode=0o755)
+            pipe = ReportPipe(reports / _PIPE, command.limits.report)
+        yield SandboxRun(
+            command, command.limits, workspace, scratch, temporary, reports, pipe, cancel, owner
         )
-        with reports as channels:
-            yield SandboxRun(command, workspace, scratch, channels, cancel, owner)
     finally:
+        if pipe is not None:
+            pipe.close()
         remove_tree(scratch)
 
 
 def prlimit_command(
     limits: Limits, *, shared_user: bool, bounds: frozenset[Bound] = frozenset()
 ) -> tuple[str, ...]:
-    """Return `prlimit` with its arguments; the command follows.
+    """Return `prlimit` with its arguments; the command follows. Raises SandboxError.
 
-    These limits hold for each process (RLIMIT_NPROC for each user), so a command that forks can use
-    a multiple of them. `bounds` are what a control group limits for all processes together; they
-    need no limit here, and memory that is only reserved (dozens of GiB by a JVM, Go or Node) then
-    does no harm. The second value of the CPU limit ends a process that ignores SIGXCPU.
-
-    `shared_user` says that the uid of the command has other processes, which RLIMIT_NPROC counts
-    too. Raises SandboxError when util-linux is not installed.
+    The limits hold for each process. `bounds` are what a control group limits for all together;
+    they need no limit here, so that memory that is only reserved (by a JVM, Go or Node) does no
+    harm. `shared_user`: the uid of the command has other processes, which RLIMIT_NPROC counts too.
     """
     arguments = [
         find_system_program("prlimit", "util-linux"),
+        # The second value ends a process that ignores SIGXCPU.
         f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}",
         f"--fsize={limits.file_size}",
         "--core=0",
@@ -179,7 +160,6 @@ def find_system_program(name: str, package: str) -> str:
 
 
 def _count_threads_of_user() -> int:
-    """Count the threads that this uid has now: RLIMIT_NPROC counts threads (setrlimit(2))."""
     total = 0
     for process in Path("/proc").iterdir():
         try:

@@ -1,9 +1,7 @@
 """Filters of system calls that an unprivileged test run never needs and kernel exploits use.
 
-`filter_program` is a classic BPF program (seccomp(2), linux/filter.h) that allows everything except
-a short list; bwrap and Landlock take it. `stricter_profile` takes the same calls out of podman's
-own allow-list. Numbers are those of arch/x86/entry/syscalls/syscall_64.tbl and
-include/uapi/asm-generic/unistd.h.
+`filter_program` is for bwrap and Landlock, `stricter_profile` for podman. Numbers are those of
+syscall_64.tbl and asm-generic/unistd.h of Linux.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Denied calls with their numbers on x86-64 and on aarch64.
+# Denied calls with their numbers on x86-64 and on aarch64, which lacks those of 0.
 # Keyrings are not namespaced. Since Linux 5.0, new calls have the same number everywhere.
 _DENIED: Mapping[str, tuple[int, int]] = {
     "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "chroot": (161, 51),
-    "delete_module": (176, 106), "finit_module": (313, 273), "fsconfig": (431, 431),
-    "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433), "init_module": (175, 105),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
-    "kexec_file_load": (320, 294), "kexec_load": (246, 104), "keyctl": (250, 219),
-    "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),
-    "open_by_handle_at": (304, 265), "open_tree": (428, 428), "perf_event_open": (298, 241),
-    "pivot_root": (155, 41), "quotactl": (179, 60), "reboot": (169, 142), "request_key": (249, 218),
-    "setns": (308, 268), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
-    "umount2": (166, 39), "userfaultfd": (323, 282),
+    "delete_module": (176, 106), "fanotify_init": (300, 262), "finit_module": (313, 273),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433),
+    "init_module": (175, 105), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425), "kexec_file_load": (320, 294), "kexec_load": (246, 104),
+    "keyctl": (250, 219), "modify_ldt": (154, 0), "mount": (165, 40), "mount_setattr": (442, 442),
+    "move_mount": (429, 429), "open_by_handle_at": (304, 265), "open_tree": (428, 428),
+    "perf_event_open": (298, 241), "pivot_root": (155, 41), "quotactl": (179, 60),
+    "reboot": (169, 142), "request_key": (249, 218), "setns": (308, 268), "swapoff": (168, 225),
+    "swapon": (167, 224), "syslog": (103, 116), "umount2": (166, 39), "userfaultfd": (323, 282),
 }  # fmt: skip
 
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: bound to a network namespace
@@ -56,17 +54,20 @@ _CLONE, _UNSHARE, _SOCKET, _IOCTL = (56, 220), (272, 97), (41, 198), (16, 29)
 
 
 def filter_program(machine: str | None = None, *, sockets: bool = True) -> bytes | None:
-    """Return the filter for `machine` (default: this one), as bwrap's `--seccomp` takes it.
+    """Return a classic BPF program (seccomp(2)) for `machine`; None where numbers are unknown.
 
-    Without `sockets`, socket(2) is refused for every family, also for AF_UNIX, because a socket
-    leads out where file system and network are the host's. socketpair(2) remains. Returns None for
-    a machine with unknown numbers: there is no filter then, and a probe reports it.
+    Without `sockets`, socket(2) is refused for every family, because a socket leads out where file
+    system and network are the host's. socketpair(2) remains.
     """
     name = platform.machine() if machine is None else machine
     if name not in _MACHINES:
         return None
     audit, column = _MACHINES[name]
-    denied = [_when(_EQUAL, numbers[column], errno.EPERM) for numbers in _DENIED.values()]
+    denied = [
+        _when(_EQUAL, numbers[column], errno.EPERM)
+        for numbers in _DENIED.values()
+        if numbers[column]
+    ]
     namespace = _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)
     typing = [step for code in _TERMINAL_IOCTLS for step in _when(_EQUAL, code, errno.EPERM)]
     steps = [
@@ -87,7 +88,6 @@ def filter_program(machine: str | None = None, *, sockets: bool = True) -> bytes
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    """Pack one `struct sock_filter`; the jumps count instructions to skip."""
     return struct.pack("<HBBI", code, yes, no, value)
 
 
@@ -96,18 +96,16 @@ def _when(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _unless(values: tuple[int, ...], error: int) -> list[bytes]:
-    """Allow `values` and fail for any other."""
     allowed = [(_step(_EQUAL, value, no=1), _step(_RETURN, _ALLOW)) for value in values]
     return [step for pair in allowed for step in pair] + [_step(_RETURN, _FAIL | error)]
 
 
 def _argument(call: int, index: int, checks: list[bytes]) -> list[bytes]:
-    """Apply `checks` to the low half of one argument of one call, which is otherwise allowed."""
     body = [_step(_LOAD, _ARGS + 8 * index), *checks, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, call, no=len(body)), *body]
 
 
-# -------------------------------------------------------------------------- profiles of containers
+# ---- profiles of containers
 
 _PROFILE_ALLOW, _PROFILE_REFUSE = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 
@@ -122,10 +120,8 @@ _REPLACED_NAMES = frozenset({"clone", "clone3", "socket"})
 def stricter_profile(default: Path) -> bytes | None:
     """Return podman's default profile without the denied calls; None if it cannot be read.
 
-    podman's default (containers-common, seccomp.json) lets every container make user namespaces,
-    mount in them, and reach the host over vsock, and kernel exploits begin there. Docker's default,
-    which is compiled in, forbids all three. The format is that of both: an allow-list of rules
-    `{"names", "action", "args", ...}` (docs.docker.com/engine/security/seccomp).
+    podman's default lets every container make user namespaces, mount in them, and reach the host
+    over vsock. Docker's default, which is compiled in, forbids all three.
     """
     try:
         profile = json.loads(default.read_text("utf-8"))
@@ -153,6 +149,5 @@ def _profile_rules() -> list[dict[str, Any]]:
 def _rule(
     names: list[str], action: str, test: tuple[int, str] | None = None, **more: int
 ) -> dict[str, Any]:
-    """Make a rule for the calls `names`; `test` is the value and comparison of argument 0."""
     args = [{"index": 0, "value": test[0], "valueTwo": 0, "op": test[1]}] if test else []
     return {"names": names, "action": action, "args": args, **more}

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sandbox.files import read_file
-from sandbox.types import Ended, Limits, RunResult, SandboxError
+from sandbox.types import Ended, Limits, SandboxError
 
 
 class Capture:
     """Keeps at most `limit` bytes of a stream: head and tail, or all of it from the head.
 
-    `total` is the number of bytes seen, `dropped` how many of them were not kept.
+    `total` is the number of bytes seen.
     """
 
     def __init__(self, limit: int, *, tail: bool = True) -> None:
@@ -57,12 +56,6 @@ class Capture:
         del self._tail[: max(0, len(self._tail) - self._tail_size)]
 
 
-REPORT_NAME = "report"
-JUNIT_NAME = "junit.xml"
-
-# Anybody may write and nobody read. The private directory around it keeps other users out.
-_PIPE_MODE = 0o222
-
 # The largest size that every user may set (pipe(7)), so that a command rarely waits for us.
 _PIPE_BYTES = 1024 * 1024
 
@@ -78,11 +71,21 @@ class ReportPipe:
         self.reader = os.open(path, os.O_RDONLY | flags)
         # Without any writer, the reading end would report end of file all the time.
         self._writer: int | None = os.open(path, os.O_WRONLY | flags)
-        path.chmod(_PIPE_MODE)
+        # Anybody may write and nobody read. The private directory around it keeps others out.
+        path.chmod(0o222)
         try:
             fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         except PermissionError:
             pass  # this user has too many pipes already (pipe-user-pages-soft)
+
+    def read(self) -> bytes:
+        """Return what was written up to now."""
+        try:
+            while data := os.read(self.reader, _PIECE_BYTES):
+                self.capture.feed(data)
+        except BlockingIOError:
+            pass
+        return self.capture.value()
 
     def seal(self) -> None:
         """Let the pipe end when its last foreign writer is gone. Safe to call twice."""
@@ -94,37 +97,6 @@ class ReportPipe:
         """Close both ends; a writer that is left gets EPIPE."""
         self.seal()
         os.close(self.reader)
-
-
-class ReportChannels:
-    """The report pipe and the JUnit file, in new directories below `scratch`. A context manager.
-
-    The sandbox shows `report_directory` with the FIFO REPORT_NAME read-only, and `junit_directory`,
-    where the command may make JUNIT_NAME, writable. `owner` is its uid and gid, None for our own.
-    """
-
-    def __init__(self, scratch: Path, limits: Limits, owner: int | None) -> None:
-        self.report_directory = scratch / "report"
-        self.junit_directory = scratch / "junit"
-        self._limit = limits.report
-        try:
-            self.report_directory.mkdir(mode=0o755)
-            self.junit_directory.mkdir(mode=0o700)
-            if owner is not None:
-                os.chown(self.junit_directory, owner, owner)
-            self.pipe = ReportPipe(self.report_directory / REPORT_NAME, limits.report)
-        except OSError as error:
-            raise SandboxError(f"cannot make the pipe for reports in {scratch}: {error}") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pipe.close()
-
-    def junit(self) -> bytes:
-        """Read the JUnit file of a dead command; b"" when it is missing or no regular file."""
-        return read_file(self.junit_directory, JUNIT_NAME, self._limit)
 
 
 # ---- starting a process, and what happens to it when we die first
@@ -226,33 +198,11 @@ class Breach:
     decisive: bool = True
 
 
-class Meter:
-    """Measures a run from outside, beside what `watch` itself sees. This one measures nothing."""
-
-    def enter(self, pid: int) -> None:
-        """Begin, told the first process of the sandbox before that process runs anything.
-
-        Raises SandboxError when the run must not go on.
-        """
-
-    def breach(self) -> Breach | None:
-        """Return the decisive limit that was passed, if any. Called some 20 times a second."""
-        return None
-
-    def after(self) -> Breach | None:
-        """Return the limit that was passed or reached, if any. Called once, after all are dead."""
-        return None
-
-    def close(self) -> None:
-        """Release resources. Safe to call twice."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessOutcome:
     """How a watched process ended. `cut` is why it was killed from outside, None if it was not.
 
-    `returncode` is that of `subprocess`: negative for a signal. `reached` is what the meter found
-    after the end.
+    `returncode` is that of `subprocess`: negative for a signal.
     """
 
     cut: Breach | None
@@ -260,7 +210,6 @@ class ProcessOutcome:
     stdout: bytes
     stderr: bytes
     seconds: float
-    reached: Breach | None = None
 
 
 def watch(
@@ -270,36 +219,27 @@ def watch(
     kill: Callable[[], None],
     *,
     report: ReportPipe | None = None,
-    meter: Meter | None = None,
+    breach: Callable[[], Breach | None] = lambda: None,
 ) -> ProcessOutcome:
     """Wait for `process` (stdout and stderr piped) within `limits`, and kill its whole tree.
 
-    `kill` is called in every case, so that nothing that the process started survives. It must
-    return when the tree is dead. Raises SandboxError when the process cannot be killed.
+    `kill` is called in every case and must return when the tree is dead. `breach` is asked some 20
+    times a second. Raises SandboxError when the process cannot be killed.
     """
     started = time.monotonic()
     streams = _Streams(process, limits.output, report)
-    meter = meter or Meter()
     try:
-        cut = _wait(process, streams, limits, cancel, meter)
+        cut = _wait(process, streams, limits, cancel, breach)
     finally:
         kill()
         returncode = _reap(process)
         streams.drain(report)
         streams.close()
-    return ProcessOutcome(
-        cut,
-        returncode,
-        streams.stdout.value(),
-        streams.stderr.value(),
-        time.monotonic() - started,
-        meter.after(),
-    )
+    seconds = time.monotonic() - started
+    return ProcessOutcome(cut, returncode, streams.stdout.value(), streams.stderr.value(), seconds)
 
 
 class _Streams:
-    """The pipes of a process and its pidfd, registered with one selector."""
-
     def __init__(
         self, process: subprocess.Popen[bytes], limit: int, report: ReportPipe | None
     ) -> None:
@@ -363,9 +303,8 @@ def _wait(
     streams: _Streams,
     limits: Limits,
     cancel: threading.Event | None,
-    meter: Meter,
+    breach: Callable[[], Breach | None],
 ) -> Breach | None:
-    """Wait for the end of a process, or for the first reason to end it from outside."""
     deadline = time.monotonic() + limits.wall_seconds
     measured = 0.0
     while process.poll() is None:
@@ -374,12 +313,12 @@ def _wait(
             return Breach(Ended.CANCELLED, "cancelled")
         if now >= deadline:
             return Breach(Ended.WALL_LIMIT, f"still running after {limits.wall_seconds:g} s")
-        if breach := streams.flood():
-            return breach
+        if flood := streams.flood():
+            return flood
         if now - measured >= _TICK_SECONDS:  # it reads files: not for every piece of a busy stream
             measured = now
-            if breach := meter.breach():
-                return breach
+            if passed := breach():
+                return passed
         streams.step(min(_TICK_SECONDS, deadline - now))
     return None
 
@@ -393,31 +332,14 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
         ) from error
 
 
-def run_result(
-    outcome: ProcessOutcome, status: int, limits: Limits, channels: ReportChannels | None
-) -> RunResult:
-    """Return the result of a run that has ended. `status`: see `explain_status`.
+def explain_end(
+    outcome: ProcessOutcome, status: int, reached: Breach | None, limits: Limits
+) -> tuple[Ended, int | None, str]:
+    """Return the end, exit code and detail of a run. `status`: see `explain_status`.
 
     A limit that was reached is the reason of a failure, and only a detail of a success.
     """
-    ended, code, detail = _find_end(outcome, status, limits)
-    return RunResult(
-        ended=ended,
-        exit_code=code,
-        stdout=outcome.stdout,
-        stderr=outcome.stderr,
-        seconds=outcome.seconds,
-        report=b"" if channels is None else channels.pipe.capture.value(),
-        detail=detail,
-        junit=b"" if channels is None else channels.junit(),
-        report_dropped=0 if channels is None else channels.pipe.capture.dropped,
-    )
-
-
-def _find_end(
-    outcome: ProcessOutcome, status: int, limits: Limits
-) -> tuple[Ended, int | None, str]:
-    cut, reached = outcome.cut, outcome.reached
+    cut = outcome.cut
     if cut is not None:
         also = "" if reached is None or reached.detail == cut.detail else f"; {reached.detail}"
         return cut.ended, None, cut.detail + also

@@ -26,9 +26,8 @@ class Limits:
     file_size: int = 256 * _MIB
     output: int = 4 * _MIB  # of each stream; head and tail are kept, the middle is cut
     report: int = 16 * _MIB  # of each of the two reports
-    tmp: int = 512 * _MIB  # of the temporary directory
     memory: int = 4096 * _MIB  # of all processes and their files in memory, where it can be bound
-    workspace: int = 2048 * _MIB  # of the private copy, with what the command writes
+    workspace: int = 2048 * _MIB  # of the private copy and of all that the command writes
 
 
 class Ended(enum.StrEnum):
@@ -49,12 +48,10 @@ class Ended(enum.StrEnum):
 class Command:
     """What to run. `argv` is executed directly, never by a shell.
 
-    `environment` is added to a fixed minimal one; nothing is inherited. `read_only` are host paths
-    (an interpreter, a virtual environment) that the command sees at the same paths. With `report`,
-    the variable SANDBOX_REPORT names a pipe that the command may write; what it writes cannot be
-    taken back and becomes `RunResult.report`. SANDBOX_JUNIT then names a file that it may write;
-    its bytes become `RunResult.junit`. With `network` the command uses the network of the machine;
-    it then reaches local servers too. Landlock cannot give it.
+    `environment` is added to a fixed minimal one. `read_only` are host paths that the command sees
+    at the same paths. With `report`, SANDBOX_REPORT names a pipe for `RunResult.report`, from which
+    nothing can be taken back, and SANDBOX_JUNIT a file for `RunResult.junit`. With `network` the
+    command uses the network of the machine, local servers too; Landlock cannot give it.
     """
 
     argv: tuple[str, ...]
@@ -110,10 +107,7 @@ class Sandbox(Protocol):
     def name(self) -> str: ...
     @property
     def foreign_root(self) -> bool:
-        """Whether commands see another file system than this machine's (a container image).
-
-        Interpreters and tools must then be looked for inside, not on this machine.
-        """
+        """Whether commands see another file system than this machine's (a container image)."""
         ...
 
     def probe(self) -> Probe: ...
@@ -122,7 +116,7 @@ class Sandbox(Protocol):
     ) -> RunResult:
         """Run a command to its end, a limit, or `cancel`. None of its processes survives the call.
 
-        Raises SandboxError when the backend itself fails (not when the command does).
+        Raises SandboxError when the backend itself fails.
         """
         ...
 

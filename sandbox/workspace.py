@@ -36,8 +36,8 @@ _TOOL_SECONDS = 300.0
 class Workspace:
     """A private directory tree, `path` on the host, shown by a sandbox at `mount`.
 
-    Close it (or use it as a context manager) to remove it. Its content is untrusted once a command
-    ran there. Run one command at a time; for parallel runs, copy.
+    A context manager that removes it. Run one command at a time; for parallel runs, copy. `owner`
+    is the uid that the tree was given to; None while it belongs to its maker.
     """
 
     def __init__(self, private: PrivateDirectory, mount: Path, *, parent: Path | None) -> None:
@@ -45,18 +45,9 @@ class Workspace:
         self._parent = parent
         self._scratch = itertools.count(1)
         self._closed = False
-        self._owner: int | None = None
+        self.path = private.path / "tree"
+        self.owner: int | None = None
         self.mount = mount
-
-    @property
-    def path(self) -> Path:
-        """The tree on the host."""
-        return self._private.path / "tree"
-
-    @property
-    def owner(self) -> int | None:
-        """The uid that the tree was given to; None while it belongs to its maker."""
-        return self._owner
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +69,8 @@ class Workspace:
     def write(self, path: str, data: bytes | None, executable: bool | None = None) -> None:
         """Write `data` to the relative `path`; None deletes what is there.
 
-        `executable` None keeps the bit of the file that is replaced. Raises WorkspaceError for a
-        path that leaves the tree, lies in `.git` or `__pycache__`, or leads through a link.
+        `executable` None keeps the bit of the replaced file. Raises WorkspaceError for a path that
+        leaves the tree, lies in `.git` or `__pycache__`, or leads through a link.
         """
         try:
             parts = split_path(path)
@@ -131,9 +122,9 @@ class Workspace:
 
     def give_to(self, uid: int) -> None:
         """Make `uid` (and its gid) own the tree, as only root can. Raises WorkspaceError."""
-        if self._owner != uid:
+        if self.owner != uid:
             _run_tool("chown", "-R", "-h", "--", f"{uid}:{uid}", str(self.path))
-            self._owner = uid
+            self.owner = uid
 
     def close(self) -> None:
         """Remove the tree. Safe to call twice."""
@@ -154,9 +145,8 @@ def prepare_workspace(
     """Make a private copy of `repository` at `commit` with `overlay` written over it.
 
     Runs nothing of the repository and reads only its object store. `overlay` maps a relative path
-    to its bytes, or to None for a deleted file; `__pycache__` is left out. `mount` is by default
-    the repository's own path, where an editable install of the project finds the copy. `parent`
-    holds it (default: `choose_directory`). The contents of `withheld` paths are not in the copy;
+    to its bytes, or to None for a deleted file. `mount` is by default the repository's own path,
+    where an editable install finds the copy. The contents of `withheld` paths are not in the copy;
     `overlay` says what stands in their place. Raises WorkspaceError.
     """
     if parent is None:
@@ -204,7 +194,6 @@ def _write_overlay(workspace: Workspace, overlay: Mapping[str, bytes | None]) ->
 
 
 def _run_tool(*argv: str) -> None:
-    """Run a tool of coreutils, which no depth of a tree overflows. Raises WorkspaceError."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
     try:
         run_program(*argv, seconds=_TOOL_SECONDS, environment=environment)
@@ -222,21 +211,8 @@ _MAX_DEPTH = 60
 _MAX_ENTRIES = 500_000
 
 
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """What tells without reading that a file was written: inode, size, times in ns, owner."""
-
-    inode: int
-    size: int
-    modified: int
-    changed: int
-    owner: int
-
-    def differs(self, other: FileStamp) -> bool:
-        """Whether the file was written. A change of the owner alone sets the time of change."""
-        if (self.inode, self.size, self.modified) != (other.inode, other.size, other.modified):
-            return True
-        return self.owner == other.owner and self.changed != other.changed
+FileStamp = tuple[int, int, int]
+"""Inode, size and time of the last change in ns: what tells without reading that a file differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +233,7 @@ def find_changed(
 ) -> ChangedFiles:
     """Return what differs from `before`: at most `most_files`, each of at most `most_bytes`."""
     after = stamp_files(root)
-    written = [p for p, stamp in after.items() if p not in before or before[p].differs(stamp)]
+    written = [p for p, stamp in after.items() if p not in before or before[p] != stamp]
     deleted = [p for p in before if p not in after]
     contents: dict[str, bytes | None] = {}
     left_out: list[str] = []
@@ -284,9 +260,8 @@ def _stamps(root: Path) -> Iterator[tuple[str, FileStamp]]:
                 if entry.name not in _LEFT_OUT and depth < _MAX_DEPTH:
                     folders.append((path, depth + 1))
             elif entry.is_file(follow_symlinks=False):
-                s = entry.stat(follow_symlinks=False)
-                stamp = FileStamp(s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_uid)
-                yield path, stamp
+                state = entry.stat(follow_symlinks=False)
+                yield path, (state.st_ino, state.st_size, state.st_mtime_ns)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -298,7 +273,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read(path: Path, most: int) -> bytes | None:
-    """The bytes of a regular file; None for another kind, a larger one or one that is closed."""
     try:
         return read_small_file(path, most)
     except OSError:

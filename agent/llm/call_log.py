@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -214,7 +215,8 @@ class LogFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: each line is one write, which no other run and no crash can split.
-            self._file = path.open("ab", buffering=0)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.fdopen(handle, "ab", buffering=0)
         except OSError as error:
             raise UsageError(
                 f"{path}: cannot be logged to ({error.strerror}): choose another place"

@@ -1,17 +1,7 @@
 """Cached state on disk: SQLite files of what can be made again, and byte records in them.
 
-One policy for all of these files:
-
-- A file is ours if its header holds the application id and the version of its `SqliteFormat`. A
-  missing or empty file gets the format's schema.
-- A damaged file is renamed to `NAME.bad`, with its write-ahead log, and a new one is begun. It is
-  never deleted; a later `NAME.bad` replaces the earlier one.
-- A file of another program or version is treated the same way (`replace_foreign`), or refused with
-  `ForeignFile` and left alone. The caller chooses: users name some files themselves.
-- Files use SQLite's write-ahead log, so readers do not wait for a writer. Several processes may use
-  a file; one that waits for longer than `busy_seconds` gets an error.
-- `SqliteFile` raises where a file cannot be used (no permission, full disk, locked). `CacheFile`
-  reports that once and works without a cache from then on.
+A file of another program or version is set aside or refused, as the caller says; a damaged one is
+always set aside. `SqliteFile` raises where a file cannot be used, `RecordStore` goes on without it.
 """
 
 from __future__ import annotations
@@ -24,11 +14,11 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from agent.shared.files import make_private_folder
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
@@ -40,7 +30,6 @@ _MAGIC = b"SQLite format 3\x00"
 _ID_AT = 68  # offset of the application id in the header (https://www.sqlite.org/fileformat.html)
 _PAUSE_SECONDS = 0.02
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_COMPANIONS = ("-wal", "-journal", "-shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +65,7 @@ class DamagedFile(Exception):
 class SqliteFile:
     """Runs transactions on one file. Safe for threads; other processes may use the file too.
 
-    The file is opened at the first `run`. `notify` is given one sentence whenever the file is set
-    aside.
+    `notify` is given one sentence whenever the file is set aside.
     """
 
     def __init__(
@@ -97,11 +85,9 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
 
     def run(self, action: Callable[[sqlite3.Connection], _T], *, writing: bool = False) -> _T:
-        """Return what `action` returns, run in one transaction.
+        """Return what `action` returns, run in one transaction; once more if the file is damaged.
 
-        If the file proves to be damaged, it is set aside and `action` runs again on a new one.
-        Raises sqlite3.Error, OSError or DamagedFile if the file cannot be used, ForeignFile if it
-        is of another format.
+        Raises sqlite3.Error, OSError or DamagedFile if the file cannot be used, and ForeignFile.
         """
         begin = "BEGIN IMMEDIATE" if writing else "BEGIN"
         with self._lock:
@@ -145,13 +131,15 @@ class SqliteFile:
         if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self._disconnect()
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.path.parent)
         self._connection = self._connect()
         self._identity = _identity(self.path)
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
         self._refuse_other_kinds()
+        if not self.path.exists() and os.access(self.path.parent, os.W_OK):
+            os.close(os.open(self.path, os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(
             _address(self.path),
             timeout=self._format.busy_seconds,
@@ -220,58 +208,14 @@ class SqliteFile:
         self._identity = None
         if moved:
             return
-        aside = self.path.with_name(self.path.name + ".bad")
-        for suffix in _COMPANIONS:
-            companion = self.path.with_name(self.path.name + suffix)
-            target = aside.with_name(aside.name + suffix)
-            if companion.exists() and suffix != "-shm":
-                companion.replace(target)
-            else:
-                companion.unlink(missing_ok=True)
-                target.unlink(missing_ok=True)
-        self.path.replace(aside)
-        self._notify(f"{self._format.name} {self.path} {problem}; moved to {aside.name}")
-
-
-class CacheFile:
-    """A `SqliteFile` that may be lost at any time and never raises.
-
-    A file that cannot be used, and one that was replaced, are each reported once as a Notice.
-    `path` None keeps nothing.
-    """
-
-    def __init__(self, path: Path | None, file_format: SqliteFormat, reporter: Reporter) -> None:
-        self._format = file_format
-        self._report = reporter
-        self._file: SqliteFile | None = None
-        if path is not None:
-            self._file = SqliteFile(path, file_format, self._say_rebuilt, replace_foreign=True)
-
-    def run(
-        self, action: Callable[[sqlite3.Connection], _T], instead: _T, *, writing: bool = False
-    ) -> _T:
-        """Return what `action` returns, run in one transaction; `instead` if there is no cache."""
-        if self._file is None:
-            return instead
-        try:
-            return self._file.run(action, writing=writing)
-        except (sqlite3.Error, OSError, ForeignFile, DamagedFile) as error:
-            path = self._file.path
-            self.close()
-            self._file = None
-            self._say(f"{self._format.name} {path} cannot be used ({error}); going on without it")
-            return instead
-
-    def close(self) -> None:
-        """Close the file. A later `run` opens it again."""
-        if self._file is not None:
-            self._file.close()
-
-    def _say_rebuilt(self, message: str) -> None:
-        self._say(f"{message} and rebuilt")
-
-    def _say(self, message: str) -> None:
-        self._report(Notice(message, "warning"))
+        aside = f"{self.path.name}.bad"
+        for suffix in ("", "-wal", "-journal", "-shm"):
+            part = self.path.with_name(self.path.name + suffix)
+            target = self.path.with_name(aside + suffix)
+            target.unlink(missing_ok=True)
+            if part.exists():
+                part.replace(target)
+        self._notify(f"{self._format.name} {self.path} {problem}; moved to {aside}")
 
 
 def _is_damage(error: Exception) -> bool:
@@ -295,10 +239,9 @@ def _use_write_ahead_log(connection: sqlite3.Connection, seconds: float) -> None
 
 
 def _address(path: Path) -> str:
-    """The file as SQLite's URI, for writing where that is allowed.
+    """Return the file as SQLite's URI, for writing where that is allowed.
 
-    With a write-ahead log SQLite creates files beside the database even to read it. Where it cannot
-    and there is no log, `immutable` does without (https://www.sqlite.org/wal.html#readonly).
+    With a write-ahead log SQLite creates files even to read; `immutable` does without.
     """
     uri = f"file:{quote(str(path.absolute()))}"
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
@@ -353,10 +296,11 @@ INDEX_FORMAT = record_format("index cache", 0x50534958, 1)  # "PSIX"
 
 
 class RecordStore:
-    """Records in a `CacheFile`. Safe for threads and processes; never raises.
+    """Records in a file that may be lost at any time. Safe for threads and processes; never raises.
 
-    Records use at most about `limit` bytes: `close` removes those that were not used for longest.
-    `path` None keeps nothing. `clock` gives seconds since the epoch.
+    A file that cannot be used is reported once as a Notice. `close` removes the records that were
+    not used for longest beyond `limit` bytes. `path` None keeps nothing. `clock` gives seconds
+    since the epoch.
     """
 
     def __init__(
@@ -368,7 +312,11 @@ class RecordStore:
         file_format: SqliteFormat = INDEX_FORMAT,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file = CacheFile(path, file_format, reporter)
+        self._format = file_format
+        self._report = reporter
+        self._file: SqliteFile | None = None
+        if path is not None:
+            self._file = SqliteFile(path, file_format, self._say_rebuilt, replace_foreign=True)
         self._limit = limit
         self._today = int(clock() // _DAY)
         self._written = False
@@ -381,8 +329,16 @@ class RecordStore:
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the known records and mark them as used today."""
-        rows = self._read(keys, "data", lambda _, data: data)
-        return {key: data for key, data in rows if isinstance(data, bytes)}
+        records: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _BATCH):
+            batch = keys[start : start + _BATCH]
+            query = "SELECT key, used, data FROM record WHERE key IN ({})"
+            rows = self._select(query.format(",".join("?" * len(batch))), batch)
+            records |= {key: data for key, _, data in rows if isinstance(data, bytes)}
+            stale = [(self._today, key) for key, used, _ in rows if used != self._today]
+            if stale:
+                self._write("UPDATE record SET used = ? WHERE key = ?", stale)
+        return records
 
     def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Add or replace records, all in one transaction."""
@@ -393,49 +349,37 @@ class RecordStore:
     def close(self) -> None:
         """Remove the records that were not used for longest, if over the limit, and close."""
         if self._written:
-            self._clear_out()
             self._written = False
-        self._file.close()
+            sizes = self._select("SELECT TOTAL(size) FROM record", ())
+            if sizes and sizes[0][0] > self._limit:
+                self._write(_CLEAR_OUT, [(int(self._limit * _KEEP_SHARE),)])
+        if self._file is not None:
+            self._file.close()
 
-    def _read(
-        self, keys: Sequence[bytes], column: str, value: Callable[[sqlite3.Connection, Any], _T]
-    ) -> list[tuple[bytes, _T]]:
-        """Key and `value(connection, column)` of each known record, marked as used today."""
-        records: list[tuple[bytes, _T]] = []
-        for start in range(0, len(keys), _BATCH):
-            batch = keys[start : start + _BATCH]
-            select = partial(_select, column=column, keys=batch, value=value)
-            rows: list[tuple[bytes, int, _T]] = self._file.run(select, [])
-            records.extend((key, of) for key, _, of in rows)
-            stale = [(self._today, key) for key, used, _ in rows if used != self._today]
-            if stale:
-                self._write("UPDATE record SET used = ? WHERE key = ?", stale)
-        return records
+    def _select(self, query: str, values: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        return self._run(lambda connection: connection.execute(query, values).fetchall(), [])
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        def write(connection: sqlite3.Connection) -> None:
-            connection.executemany(statement, rows)
+        self._run(lambda connection: connection.executemany(statement, rows), None, writing=True)
 
-        self._file.run(write, None, writing=True)
+    def _run(
+        self, action: Callable[[sqlite3.Connection], _T], instead: _T, *, writing: bool = False
+    ) -> _T:
+        """Return what `action` returns, run in one transaction; `instead` without a file."""
+        if self._file is None:
+            return instead
+        try:
+            return self._file.run(action, writing=writing)
+        except (sqlite3.Error, OSError, ForeignFile, DamagedFile) as error:
+            path = self._file.path
+            self._file.close()
+            self._file = None
+            text = f"{self._format.name} {path} cannot be used ({error}); going on without it"
+            self._report(Notice(text, "warning"))
+            return instead
 
-    def _clear_out(self) -> None:
-        query = "SELECT TOTAL(size) FROM record"
-        total = self._file.run(lambda connection: connection.execute(query).fetchone()[0], 0)
-        if total > self._limit:
-            self._write(_CLEAR_OUT, [(int(self._limit * _KEEP_SHARE),)])
-
-
-def _select(
-    connection: sqlite3.Connection,
-    column: str,
-    keys: Sequence[bytes],
-    value: Callable[[sqlite3.Connection, Any], _T],
-) -> list[tuple[bytes, int, _T]]:
-    """Key, day of last use, and `value(connection, column)` of each known record."""
-    marks = ",".join("?" * len(keys))
-    query = f"SELECT key, used, {column} FROM record WHERE key IN ({marks})"  # noqa: S608
-    rows = connection.execute(query, keys).fetchall()
-    return [(key, used, value(connection, of)) for key, used, of in rows]
+    def _say_rebuilt(self, message: str) -> None:
+        self._report(Notice(f"{message} and rebuilt", "warning"))
 
 
 def compress(data: bytes) -> bytes:

@@ -44,6 +44,13 @@ def is_report(path: Path) -> bool:
     return False
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and the missing ones above it, for this user alone. Raises OSError."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write a file atomically: after a crash it has the old or the new content. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -62,7 +62,7 @@ def _killing(name: str) -> Callable[..., object]:
 
 
 for _name in (
-    "make_folder", "create", "sync", "link", "rename", "remove", "remove_folder",
+    "make_folder", "create", "sync", "rename", "remove", "remove_folder",
 ):  # fmt: skip
     setattr(Killing, _name, _killing(_name))
 

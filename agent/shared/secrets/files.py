@@ -1,9 +1,7 @@
 """Files that exist to hold secrets: which they are, what stands in their place, what they hold.
 
-A run of tests gets a placeholder with the same keys and made-up values of the same shape, so that
-code that loads the file still starts. Values that cannot be secret stay: switches, small numbers,
-plain words and addresses under names that tell of no secret. Certificates stay too, private keys do
-not.
+A run of tests gets a placeholder with the same keys and made-up values of the same shape. Values
+that cannot be secret stay (switches, small numbers, plain words, addresses), and certificates.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ _SECRET_NAMES = frozenset(
         *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".dockercfg", ".s3cfg", ".boto"),
         *(".vault-token", ".vault_pass", ".terraformrc", "terraform.tfstate", "kubeconfig"),
         *(".dockerconfigjson", ".my.cnf", "credentials", ".credentials", ".secrets"),
+        *("local.settings.json", "wp-config.php"),
     }
 )
 _SECRET_SUFFIXES = frozenset(
@@ -53,7 +52,7 @@ def is_secret_path(path: str) -> bool:
     return pure.suffix.lower() in _SECRET_SUFFIXES or _SECRET_NAME.fullmatch(name) is not None
 
 
-# ------------------------------------------------------------------------------------- placeholders
+# ---- placeholders
 
 _PEM = re.compile(r"-----BEGIN [^\n-]{0,60}-----")
 _PRIVATE = re.compile(
@@ -166,7 +165,7 @@ def placeholder(data: bytes) -> bytes:
     return b"" if text is None else _Placeholder().of_text(text).encode()
 
 
-# ------------------------------------------------------------------------------------------- values
+# ---- values
 
 _SHORTEST = 6  # characters; a shorter value would mask ordinary words
 _WORD = re.compile(r"[A-Za-z_.-]+|[0-9.:]+")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from agent.shared.cache import (
-    CacheFile,
     DamagedFile,
     ForeignFile,
     RecordStore,
@@ -49,6 +49,18 @@ def test_records_outlive_the_store(path: Path, said: list[Event]) -> None:
     with RecordStore(path, reporter=said.append) as store:
         assert store.get([key(2), key(3), key(1)]) == {key(1): b"one", key(2): b"two"}
     assert said == []
+
+
+def test_only_the_user_can_read_it_whatever_the_umask_is(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with RecordStore(path, reporter=pytest.fail) as store:
+            store.put([(key(1), b"one")])
+            files = [path.parent, *path.parent.iterdir()]
+            modes = {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files}
+    finally:
+        os.umask(before)
+    assert (len(files), modes) == (4, {0})  # the folder, the file, its log and its index
 
 
 def test_without_a_path_nothing_is_kept(said: list[Event]) -> None:
@@ -242,12 +254,3 @@ def test_a_file_that_another_process_replaced_is_not_set_aside_again(tmp_path: P
     file.close()
 
 
-def test_a_cache_that_cannot_be_used_is_reported_once(tmp_path: Path) -> None:
-    said: list[Event] = []
-    (tmp_path / "notes").mkdir()
-    file = CacheFile(tmp_path / "notes", FORMAT, said.append)
-    assert file.run(read, ["nothing"]) == ["nothing"]
-    assert file.run(read, ["nothing"]) == ["nothing"]
-    file.close()
-    assert len(said) == 1
-    assert "going on without it" in str(said[0])

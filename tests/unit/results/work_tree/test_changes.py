@@ -200,7 +200,7 @@ def test_nothing_is_written_if_one_file_does_not_fit(
 
 
 class Meanwhile(FileOperations):
-    """Calls a function before the n-th rename: 1 is the record's, 2 that of the first file."""
+    """Calls a function before the n-th rename: that of the n-th file that is not deleted."""
 
     def __init__(self, number: int, action: Callable[[], object]) -> None:
         self.number = number
@@ -218,7 +218,7 @@ def test_a_folder_that_becomes_a_link_while_files_are_replaced(tree: Path, journ
         _linked_folder(tree)
 
     before = state_of(tree)
-    outcome = apply_changes(CHANGES, tree, journal, operations=Meanwhile(3, swap))
+    outcome = apply_changes(CHANGES, tree, journal, operations=Meanwhile(2, swap))
     assert outcome.conflicts[0].path == "pkg/b.sh"
     assert (tree.parent / "pkg/b.sh").read_bytes() == b"b\n"
     assert (tree / "a.py").read_bytes() == b"a = 1\n" * 99
@@ -231,7 +231,7 @@ def test_a_file_that_is_saved_while_files_are_replaced_is_not_lost(
     def save() -> None:
         (tree / "pkg/b.sh").write_bytes(b"mine\n")
 
-    outcome = apply_changes(CHANGES, tree, journal, operations=Meanwhile(3, save))
+    outcome = apply_changes(CHANGES, tree, journal, operations=Meanwhile(2, save))
     assert [conflict.path for conflict in outcome.conflicts] == ["pkg/b.sh"]
     assert (tree / "pkg/b.sh").read_bytes() == b"mine\n"
     assert (tree / "a.py").read_bytes() == b"a = 1\n" * 99
@@ -310,10 +310,36 @@ def test_a_journal_that_cannot_be_written_is_a_conflict(tree: Path, tmp_path: Pa
     assert state_of(tree) == before
 
 
-def test_setuid_is_not_given_to_new_content(tree: Path, journal: Path) -> None:
+def _setuid(tree: Path) -> None:
     (tree / "pkg/b.sh").chmod(0o4755)
+
+
+def _hard_link(tree: Path) -> None:
+    os.link(tree / "pkg/b.sh", tree / "pkg/other.sh")
+
+
+@pytest.mark.parametrize(("given", "reason"), [(_setuid, "setuid"), (_hard_link, "hard links")])
+def test_what_a_replaced_file_would_lose_is_refused(
+    tree: Path, journal: Path, given: Callable[[Path], None], reason: str
+) -> None:
+    given(tree)
+    before = state_of(tree)
+    [conflict] = apply_changes(CHANGES, tree, journal).conflicts
+    assert conflict.path == "pkg/b.sh"
+    assert reason in conflict.reason
+    assert state_of(tree) == before
+
+
+def test_extended_attributes_stay(tree: Path, journal: Path) -> None:
+    path = tree / "a.py"
+    try:
+        os.setxattr(path, "user.note", b"mine")
+    except OSError:
+        pytest.skip("this file system has none")
     apply_changes(CHANGES, tree, journal)
-    assert stat.S_IMODE((tree / "pkg/b.sh").stat().st_mode) == 0o755
+    assert os.getxattr(path, "user.note") == b"mine"
+    undo_changes(tree, journal)
+    assert os.getxattr(path, "user.note") == b"mine"
 
 
 @pytest.mark.slow

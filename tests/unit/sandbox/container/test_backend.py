@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.container import ContainerSandbox, Controls, ScriptMeter, run_arguments
+from sandbox.container import ContainerSandbox, open_controls, run_arguments
 from sandbox.container_engine import Engine, Image, find_engine
 from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
 from sandbox.runs import open_run
@@ -24,23 +24,6 @@ from sandbox.workspace import Workspace, empty_workspace, prepare_workspace
 from tests.conftest import run_git
 from tests.support.images import TESTBED_PYTHON, require_container
 from tests.support.sandboxes import ROOT, Runner
-
-
-def test_what_the_script_counted_is_told_in_the_end(tmp_path: Path) -> None:
-    for number, (counted, ended) in enumerate(
-        [
-            (b"0 0", None),
-            (b"1 0", Ended.MEMORY_LIMIT),
-            (b"1 1", Ended.MEMORY_LIMIT),
-            (b"0 1", Ended.PROCESS_LIMIT),
-        ]
-    ):
-        (tmp_path / str(number)).mkdir()
-        with Controls(tmp_path / str(number), b"", None) as controls:
-            controls.pipe.capture.feed(b"started\nend 0 " + counted + b"\n")
-            breach = ScriptMeter(Limits(), controls).after()
-        assert (None if breach is None else breach.ended) == ended
-
 
 MIB = 1024 * 1024
 PODMAN = Engine("/usr/bin/podman", "podman", rootless=False, groups=True)
@@ -65,7 +48,7 @@ def arguments(
     with (
         empty_workspace(mount=Path(mount), parent=tmp_path) as workspace,
         open_run(command, workspace, None, None) as run,
-        Controls(run.scratch, b"", b"{}") as controls,
+        open_controls(run.scratch, b"", None) as controls,
     ):
         homes = (Path("/home/me"),)
         return run_arguments(engine, IMAGE, run, controls, user="7:8", homes=homes)
@@ -222,18 +205,6 @@ def test_running_out_of_memory_leaves_no_file_where_we_are(
     result = run.shell("x=$(head -c 300000000 /dev/zero | tail -c 300000000)", memory=60 * MIB)
     assert result.ended is Ended.MEMORY_LIMIT
     assert list(tmp_path.iterdir()) == []
-
-
-def test_cpu_time_of_all_processes_is_limited(run: Runner) -> None:
-    code = "import os, time\nfor _ in range(3): os.fork()\nwhile True: pass"
-    result = run.python(code, cpu_seconds=2, wall_seconds=30.0)
-    assert result.ended is Ended.CPU_LIMIT
-
-
-def test_a_full_temporary_directory_is_told(run: Runner) -> None:
-    result = run.shell("dd if=/dev/zero of=/tmp/x bs=1M count=20", tmp=8 * MIB)
-    assert result.ended is Ended.DISK_LIMIT
-    assert "/tmp" in result.detail
 
 
 # -------------------------------------------------------------------------------- nothing stays

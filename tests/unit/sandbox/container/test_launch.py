@@ -24,14 +24,12 @@ def launched(
     folder: Path, argv: tuple[str, ...], environment: Mapping[str, str], cwd: Path | None = None
 ) -> tuple[subprocess.CompletedProcess[bytes], bytes]:
     """Return how the script ended and what it said."""
-    status, go = folder / "status", folder / "go"
-    go.write_text("\n")
+    status = folder / "status"
     text = script_text(
         argv,
         {"PATH": "/usr/bin:/bin", **environment},
         inherited=("GIVEN", "not a name"),
         cwd=cwd or folder,
-        home=folder / "home",
         start=folder,
         address_space=None,
     )
@@ -45,7 +43,6 @@ def test_it_says_how_it_went(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
     status = read_status(said)
     assert (status.started, status.ended) == (True, True)
-    assert (tmp_path / "home").is_dir()
 
 
 def test_the_shell_says_nothing_of_a_signal(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from sandbox.cgroups import (
     Hierarchy,
     find_hierarchies,
     make_group,
-    memory_left,
     sweep_groups,
     usable_hierarchies,
 )
@@ -107,47 +106,6 @@ def test_a_group_outside_of_what_is_shown_means_the_top(machine: Machine, own: s
 
 def test_a_machine_without_control_groups(machine: Machine) -> None:
     assert machine.hierarchies() == []
-    assert memory_left(machine.own, machine.root) is None
-
-
-def memory(limit: str, used: int, cached: int, *, old: bool = False) -> dict[str, str]:
-    names = ("limit_in_bytes", "usage_in_bytes") if old else ("max", "current")
-    name = "total_inactive_file" if old else "inactive_file"
-    return {
-        f"memory.{names[0]}": limit,
-        f"memory.{names[1]}": str(used),
-        "memory.stat": f"file 1\n{name} {cached}",
-    }
-
-
-@pytest.mark.parametrize(
-    ("groups", "own", "left"),
-    [
-        ({".": memory("1000", 1200, 0)}, ":/", 0),
-        ({".": memory("max", 1200, 0)}, ":/", None),
-        (
-            {"a": memory("1000", 700, 200), "a/b": memory("max", 6, 0), "c": memory("9", 9, 0)},
-            ":/a/b",
-            500,
-        ),
-        (
-            {
-                "memory": memory("9223372036854771712", 5000, 0, old=True),
-                "memory/job": memory("4000", 3000, 500, old=True),
-            },
-            "memory:/job",
-            1500,
-        ),
-    ],
-    ids=["more-than-the-limit", "no-limit", "tightest-around-us", "version-1"],
-)
-def test_memory_left(
-    machine: Machine, groups: dict[str, dict[str, str]], own: str, left: int | None
-) -> None:
-    for place, files in groups.items():
-        machine.make(place, **files)
-    machine.group(*own.split(":"))
-    assert memory_left(machine.own, machine.root) == left
 
 
 # ---- one run's groups
@@ -177,10 +135,8 @@ def test_version_2_is_set_entered_and_told(unified: Hierarchy) -> None:
         "memory.max": str(100 * MIB),
         "memory.oom.group": "1",
         "memory.swap.max": "0",
-        "pids.max": "21",  # the sandbox's own first process is one of them
+        "pids.max": "22",  # the sandbox's own processes are among them
     }
-    group.enter(4711)
-    assert (directory / "cgroup.procs").read_text() == "4711"
     assert (group.cpu_seconds(), group.memory_kills(), group.refused_processes()) == (0, 0, 0)
     (directory / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\n")
     (directory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\n")
@@ -198,7 +154,7 @@ def test_version_1_is_set_and_told_by_its_own_files(tmp_path: Path) -> None:
         "memory.limit_in_bytes": str(100 * MIB),
         "memory.memsw.limit_in_bytes": str(100 * MIB),
     }
-    assert contents(tmp_path / "p" / group.name) == {"pids.max": "21"}
+    assert contents(tmp_path / "p" / group.name) == {"pids.max": "22"}
     (tmp_path / "c" / group.name / "cpuacct.usage").write_text("1500000000\n")
     (tmp_path / "m" / group.name / "memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
     assert (group.cpu_seconds(), group.memory_kills()) == (1.5, 2)
@@ -217,16 +173,6 @@ def test_a_group_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="control group"):
         make_group(LIMITS, (here, missing))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_process_and_what_it_starts_are_inside(real: ControlGroup) -> None:
-    script = "read go; cat /proc/self/cgroup; exec cat"
-    with subprocess.Popen(
-        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        real.enter(process.pid)
-        said, _ = process.communicate(b"go\n", timeout=10)
-    assert said.decode().count(real.name) == len(real.hierarchies)
 
 
 def test_a_command_enters_by_itself(real: ControlGroup) -> None:

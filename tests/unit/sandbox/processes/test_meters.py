@@ -8,16 +8,28 @@ import sys
 import time
 from pathlib import Path
 
-from sandbox.meters import DiskMeter, deleted_bytes, descendants, measure_usage
+from sandbox.cgroups import ControlGroup
+from sandbox.meters import DiskMeter, Meter, deleted_bytes, descendants, measure_usage
 from sandbox.supervise import Breach
 from sandbox.types import Ended, Limits
 
 MIB = 1024 * 1024
-LIMITS = Limits(workspace=8 * MIB, file_size=MIB)
+
+
+def test_what_a_container_counted_is_told_in_the_end(tmp_path: Path) -> None:
+    def ended(killed: int, refused: int) -> Ended | None:
+        breach = Meter(Limits(), [tmp_path], ControlGroup((), "")).after(
+            killed=killed, refused=refused
+        )
+        return None if breach is None else breach.ended
+
+    assert ended(0, 0) is None
+    assert ended(1, 0) == ended(1, 1) == Ended.MEMORY_LIMIT
+    assert ended(0, 1) == Ended.PROCESS_LIMIT
 
 
 def meter(*places: Path) -> DiskMeter:
-    return DiskMeter(places, LIMITS, lambda: [os.getpid()])
+    return DiskMeter(places, 8 * MIB, lambda: [os.getpid()])
 
 
 def counted(one: DiskMeter) -> Breach | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.supervise import Capture, ReportChannels, ReportPipe, watch
+from sandbox.supervise import Capture, ReportPipe, watch
 from sandbox.types import Ended, Limits
 from tests.support.sandboxes import Runner
 from tests.support.watching import started
@@ -160,36 +161,36 @@ def test_a_junit_file_that_is_not_regular_is_nothing(run: Runner, script: str) -
     assert (result.exit_code, result.junit) == (0, b"")
 
 
-def test_the_pipe_belongs_to_nobody_who_could_read_it(tmp_path: Path) -> None:
-    pipe = ReportPipe(tmp_path / "report", limit=10)
-    try:
-        assert stat.S_IMODE((tmp_path / "report").lstat().st_mode) == 0o222
-    finally:
-        pipe.close()
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[ReportPipe]:
+    made = ReportPipe(tmp_path / "report", limit=1 << 20)
+    yield made
+    made.close()
+
+
+def test_the_pipe_belongs_to_nobody_who_could_read_it(tmp_path: Path, pipe: ReportPipe) -> None:
+    assert stat.S_IMODE((tmp_path / "report").lstat().st_mode) == 0o222
 
 
 def test_no_descriptor_is_left(tmp_path: Path) -> None:
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    with ReportChannels(tmp_path, Limits(), owner=None):
-        pass
+    ReportPipe(tmp_path / "report", limit=10).close()
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
-def test_an_idle_pipe_costs_no_time(tmp_path: Path) -> None:
+def test_an_idle_pipe_costs_no_time(pipe: ReportPipe) -> None:
     """Without a writer, a pipe would report end of file again and again."""
-    with ReportChannels(tmp_path, Limits(), owner=None) as channels:
-        process = started("sleep", "0.5")
-        before = time.thread_time()
-        outcome = watch(process, Limits(), None, process.kill, report=channels.pipe)
-        assert time.thread_time() - before < 0.1
+    process = started("sleep", "0.5")
+    before = time.thread_time()
+    outcome = watch(process, Limits(), None, process.kill, report=pipe)
+    assert time.thread_time() - before < 0.1
     assert outcome.cut is None
 
 
-def test_a_reader_that_is_behind_loses_nothing(tmp_path: Path) -> None:
+def test_a_reader_that_is_behind_loses_nothing(tmp_path: Path, pipe: ReportPipe) -> None:
     """A thread of a process that ends at once writes more than the pipe holds."""
     size = 3 * 1024 * 1024
-    with ReportChannels(tmp_path, Limits(), owner=None) as channels:
-        target = channels.report_directory / "report"
-        process = started("sh", "-c", f'head -c {size} /dev/zero >"$1"', "sh", str(target))
-        watch(process, Limits(), threading.Event(), process.kill, report=channels.pipe)
-        assert channels.pipe.capture.total == size
+    target = str(tmp_path / "report")
+    process = started("sh", "-c", f'head -c {size} /dev/zero >"$1"', "sh", target)
+    watch(process, Limits(), threading.Event(), process.kill, report=pipe)
+    assert pipe.capture.total == size

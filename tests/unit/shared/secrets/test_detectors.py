@@ -52,7 +52,7 @@ def test_patterns_find_at_their_marks_what_they_find_anywhere(text: str) -> None
 def test_named_values_are_those_of_the_patterns(text: str) -> None:
     plain = (*finding._QUOTED.finditer(text), *finding._UNQUOTED.finditer(text))
     assert _spans(finding._assigned(text)) == _spans(plain)
-    quick = finding._passwords_in_urls(text)
+    quick = finding._in_lines(finding._URL_PASSWORD, text, "://")
     assert _spans(quick) == _spans(finding._URL_PASSWORD.finditer(text))
 
 

@@ -18,7 +18,7 @@ from agent.shared.secrets import MASK, is_secret_path, mask_secrets
         *("config/prod.env", "secrets.yaml", "deploy/app-secrets.yml", "credentials.json"),
         *("infra/prod.tfvars", "infra/prod.tfvars.json", "service-account.json"),
         *("gcp/my-service_account-prod.json", "client_secret_1.json", ".pypirc"),
-        ".streamlit/secrets.toml",
+        *(".streamlit/secrets.toml", "func/local.settings.json", "blog/wp-config.php"),
     ],
 )
 def test_files_made_for_secrets(path: str) -> None:

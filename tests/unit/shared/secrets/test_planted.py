@@ -41,6 +41,7 @@ PREFIXED = {
     "aws id": f"AKIA{drawn(16, UPPER)}",
     "npm": f"npm_{drawn(36)}",
     "pypi": f"pypi-AgEIcHlwaS5vcmc{drawn(80)}",
+    "pypi of another index": f"pypi-{drawn(60)}",
     "hugging face": f"hf_{drawn(34)}",
     "sendgrid": f"SG.{drawn(22)}.{drawn(43)}",
     "stripe": f"sk_live_{drawn(24)}",
@@ -164,6 +165,28 @@ def test_passwords_of_people_are_masked(name: str) -> None:
     assert masked(template, PASSWORD)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DATABASE_URL = 'postgres://app:wombat@db.internal:5432/shop'",
+        "dsn: mongodb+srv://app:wombat@cluster0.example.net/",
+        'auth = HTTPBasicAuth("deploy", "wombat")',
+        "mysql -u app -pwombat shop < dump.sql",
+        "curl -u deploy:wombat https://ci.internal/job",
+        "curl --user 'deploy:wombat' https://ci.internal/job",
+        'cs = "Server=db1;Database=shop;User Id=sa;Password=wombat;Encrypt=true"',
+    ],
+)
+def test_a_plain_word_where_only_a_password_stands_is_masked(line: str) -> None:
+    assert mask_secrets(line).text == line.replace("wombat", MASK)
+
+
+def test_the_key_of_a_sentry_address_is_masked() -> None:
+    key = drawn(32, HEX)
+    line = f"sentry_sdk.init('https://{key}@o42.ingest.sentry.io/4501')"
+    assert mask_secrets(line).text == line.replace(key, MASK)
+
+
 def test_credentials_of_a_basic_header_are_masked() -> None:
     value = base64.b64encode(f"deploy:{PASSWORD}".encode()).decode()
     for template in ('"Authorization": "Basic @"', "Authorization: Basic @", "'Basic @'"):
@@ -184,6 +207,13 @@ def test_credentials_of_a_basic_header_are_masked() -> None:
         "Bearer tokens of RFC6750SectionTwo are sent",
         "secret=os.environ.get(X1), y=2",
         "pwd = os.getcwd()",
+        "url = 'postgres://postgres:postgres@db/x'",
+        "url = 'mysql://app:wombat@localhost/x'",
+        "url = f'postgres://{user}:{password}@{host}'",
+        "HTTPBasicAuth('user', 'pass')",
+        "mysql -u root -p shop",
+        "curl -u user:password https://x.y",
+        "cs = f'Server={host};User Id=sa;Password={password};'",
         "cd ../ && pwd > ../x1/Y2/z3-log",
         'key = "a1B2c3D4e5F6g7H8i9J0"',
         "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUI5VENDQVp1Z0F3SUJBZ0lVYXc5",
