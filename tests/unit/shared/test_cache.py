@@ -252,5 +252,3 @@ def test_a_file_that_another_process_replaced_is_not_set_aside_again(tmp_path: P
     assert file.run(replaced) == ["kept"]
     assert said == []
     file.close()
-
-
