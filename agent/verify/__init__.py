@@ -23,9 +23,8 @@ from agent.verify.judging.compare import (
     read_known,
     suspicion,
 )
-from agent.verify.judging.execution import Replays, ReplaySide, find_equality_files
+from agent.verify.judging.execution import Replays, ReplaySide
 from agent.verify.judging.outdated import placed_test
-from agent.verify.judging.reading import find_tricks
 from agent.verify.judging.wording import (
     failure_texts,
     first_failure,
@@ -66,9 +65,7 @@ __all__ = [
     "doubtful",
     "executed",
     "failure_texts",
-    "find_equality_files",
     "find_test_hints",
-    "find_tricks",
     "first_failure",
     "free_path",
     "group_changes",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -38,10 +38,10 @@ from agent.verify.judging.compare import (
 from agent.verify.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
 from agent.verify.judging.reading import (
     TestReader,
+    asks_for_runner,
     edited_inside,
     find_hidden_tests,
     find_losses,
-    find_tricks,
 )
 from agent.verify.judging.reproduction import (
     Judgement,
@@ -53,7 +53,7 @@ from agent.verify.judging.reproduction import (
 )
 from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
-from agent.verify.path_rules import is_test_side, steers_tests
+from agent.verify.path_rules import steers_tests
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
 from agent.verify.runners import STANDS_IN, runner_of
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
@@ -179,7 +179,9 @@ class PatchValidation:
             whole=runs.whole,
             only_tests=plan.only_tests,
             edited_tests=plan.edited_tests,
-            weakened=find_losses(plan.tests, plan.source),
+            weakened=" and ".join(
+                filter(None, (find_losses(plan.tests, plan.source), asks_for_runner(plan.source)))
+            ),
             held=plan.held,
             tricks=self._tricks(plan),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
@@ -273,8 +275,7 @@ class PatchValidation:
         """Return what makes the patch suspect whatever the runs show."""
         # With --allow, configuration is among the source.
         steering = [c for c in (*plan.source, *plan.configuration) if steers_tests(c.path)]
-        tricks = find_tricks(plan.source, self._source_texts(plan))
-        return (*tricks, *find_hidden_tests(steering), *plan.hiding)
+        return (*find_hidden_tests(steering), *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
         """Judge the new tests. In Go their run has the project's tests of the package too."""
@@ -304,13 +305,6 @@ class PatchValidation:
         """Whether a top-level module is the target's: a file or folder of it has that name."""
         names = {name, f"{name}.py"}
         return any(not names.isdisjoint(path.split("/")) for path in self.snapshot.files)
-
-    def _source_texts(self, plan: Plan) -> Iterator[str]:
-        """Yield the sources of the base in the patch's languages, each read when asked for."""
-        languages = {language_of(change.path) for change in plan.source}
-        for path in self.snapshot.files:
-            if language_of(path) in languages and not is_test_side(path):
-                yield self.snapshot.text(path)
 
 
 def _texts(changes: Sequence[FileChange]) -> bytes:

@@ -53,7 +53,6 @@ from agent.verify.judging.execution import (
     RunAgain,
     SecondRuns,
     changed_code,
-    find_equality_files,
 )
 from agent.verify.judging.outdated import OutdatedRuns
 from agent.verify.judging.wording import number
@@ -408,10 +407,10 @@ class PlanExecution:
         job = self._new_tests_job() or self._project_job()
         if not names or job is None or self.executor.python(self.cancel).interpreter is None:
             return Replays()
-        files, controls = find_equality_files(plan.source), _controls(runs, names)
+        controls = _controls(runs, names)
         sides = [
-            ReplaySide(plan.new_tests, (*names, *controls), files),
-            ReplaySide(merged(plan.source, plan.new_tests), tuple(names), files),
+            ReplaySide(plan.new_tests, (*names, *controls)),
+            ReplaySide(merged(plan.source, plan.new_tests), tuple(names)),
         ]
         before, after = self.executor.replay(job, sides, self.cancel)
         return Replays(before, after, frozenset(controls))

@@ -34,7 +34,6 @@ from agent.verify import (
     collection_error,
     doubtful,
     executed,
-    find_equality_files,
     first_failure,
     how_it_ended,
     import_roots,
@@ -203,11 +202,8 @@ class InstanceTestRunner:
         names = tuple(name for name in map(self.test_id, given) if ".py::" in name)[:_MOST_REPLAYED]
         if not names or self.tools.interpreter is None:
             return ()
-        files = find_equality_files(source)
         job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
-        sides = [
-            ReplaySide(tuple(changes), names, files) for changes in (tests, merged(source, tests))
-        ]
+        sides = [ReplaySide(tuple(changes), names) for changes in (tests, merged(source, tests))]
         base, patched = self.executor.replay(job, sides, self.cancel)
         replays = Replays(base, patched)
         return tuple(sorted({replays.why_loose(name) for name in names} - {""}))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from agent.datasets import Prediction, ScoringInstance
@@ -42,14 +41,11 @@ from agent.repository import (
     open_repository,
     take_snapshot,
 )
-from agent.types import FileChange
 from agent.types.protocols import Snapshot
 from agent.verify import (
     ValidationOptions,
-    find_tricks,
     group_changes,
     import_roots,
-    is_test_side,
 )
 from agent.verify.environments import (
     Environment,
@@ -245,19 +241,11 @@ def _with_tricks(
     """Mark a prediction that succeeds with what only serves to pass tests."""
     if not findings.judged.resolved or findings.suspicion:
         return findings
-    gold = trees.gold.changes if isinstance(trees.gold, Patched) else ()
-    sources = (snapshot.text(path) for path in snapshot.files if not is_test_side(path))
-    tricks = find_tricks(trees.patch.changes, chain(_texts(gold), sources)) or runner.find_loose(
-        fail_to_pass, trees.patch.changes, trees.tests.changes
-    )
+    tricks = runner.find_loose(fail_to_pass, trees.patch.changes, trees.tests.changes)
     if not tricks:
         return findings
     said = "; ".join(tricks)
     return replace(findings, suspicion=said, reason=f"{findings.reason}; {said}")
-
-
-def _texts(changes: Sequence[FileChange]) -> Iterator[str]:
-    return ((change.after or b"").decode("utf-8", "replace") for change in changes)
 
 
 # --------------------------------------------------------------------------------------- the runs

@@ -4,13 +4,10 @@
     patchshot_plain.py replay           runs tests as plain code, as the order in
                                         PATCHSHOT_REPLAY asks
 
-It runs inside the sandbox under Python 3.7 or later, with the standard library only.
-
-A replayed test runs as it is (`plain`), once more in the same process (`twice`), and where nothing
-looks like a test run (`moved`): no runner is loaded, the function and its file have other names,
-the file lies in no folder of tests, and the thread, the current folder, the environment, the
-arguments, the terminal, the process number, the network and the clock are those of a user. Each
-variant is a child process. What it reports is how it ended and what its assertions compared.
+It runs inside the sandbox under Python 3.7 or later, with the standard library only. A replayed
+test runs as it is (`plain`), some more times in the same process (`twice`), and where nothing looks
+like a test run (`moved`): see `move`. In `bent` one assertion expects another value: a test that
+passes all the same asserts nothing. Both variants are child processes.
 """
 
 # ruff: noqa: PTH100, PTH108, PTH109, PTH110, PTH118, PTH120, PTH208, PTH211
@@ -19,9 +16,14 @@ variant is a child process. What it reports is how it ended and what its asserti
 from __future__ import annotations
 
 import ast
+import collections
+import datetime
+import importlib
+import io
 import json
 import os
 import re
+import resource
 import socket
 import sys
 import tempfile
@@ -35,11 +37,20 @@ VARIABLE = "PATCHSHOT_REPLAY"
 VALUE_CHARS = 300
 SECONDS = 60  # of one variant
 LATER = 10 * 365 * 86_400  # seconds by which the clock is moved
+CALLS, CALLS_SECONDS = 10_000, 0.3  # of a test in one process
+MOST_BENT = 12
+MOST_ELEMENTS = 4  # of an expected list that are bent
 SEEN = "_patchshot_seen"
-USER = {"HOME": "", "USER": "dev", "LOGNAME": "dev", "LANG": "C.UTF-8", "TERM": "xterm"}
-RUNNERS = ("pytest", "_pytest", "pluggy", "unittest.runner", "unittest.main")
-BUILTIN = (int, str, float, bytes, list, tuple, dict, set, frozenset, complex)
+USER = {"USER": "dev", "LOGNAME": "dev", "LANG": "C.UTF-8", "TERM": "xterm", "TZ": "EST5"}
+RUNNERS = ("pytest", "_pytest", "pluggy", "unittest")
+# What is on every Linux machine, and not in the sandbox.
+MACHINE = {
+    *("/home", "/root", "/boot", "/mnt", "/media", "/opt", "/srv", "/sys", "/run", "/var/lib"),
+    *("/var/log", "/var/cache", "/etc/hosts", "/etc/passwd", "/etc/os-release"),
+}
 _READ = open  # before code of the target can replace it
+_TIME = time.time
+SHIFT = [LATER]  # by how many seconds the clock is moved
 
 
 def syntax_problem(path: str) -> Any:
@@ -60,30 +71,38 @@ def syntax_problem(path: str) -> Any:
 
 
 class Watched(ast.NodeTransformer):
-    """Has the assertions of a test report what they compare; `renamed`: tests get other names."""
+    """Has the assertions of a test report what they compare; `renamed`: tests get other names.
+
+    `first` maps each line of an assertion to its first one.
+    """
 
     def __init__(self, renamed: bool) -> None:
         self._renamed = renamed
+        self.first: dict[int, int] = {}
 
     def visit_Assert(self, node: Any) -> Any:  # noqa: D102
         self.generic_visit(node)
+        self._note(node)
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             equal = isinstance(test.ops[0], ast.Eq)
-            test.left = self._seen(test.left, "left" if equal else "")
-            test.comparators[0] = self._seen(test.comparators[0], "right" if equal else "")
+            sides = self._pair(node, test.left, test.comparators[0], equal)
+            test.left, test.comparators[0] = sides
         else:
-            node.test = self._seen(test, "")
+            node.test = self._seen(node, test, "force")
         return node
 
     def visit_Call(self, node: Any) -> Any:  # noqa: D102
         self.generic_visit(node)
-        name = getattr(node.func, "attr", "")
-        if name.startswith("assert") and node.args:
-            sides = ("left", "right") if name == "assertEqual" else ("", "")
-            for at, side in zip(range(len(node.args[:2])), sides):  # noqa: B905
-                if not isinstance(node.args[at], (ast.Starred, ast.Lambda)):
-                    node.args[at] = self._seen(node.args[at], side)
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        plain = [a for a in node.args[:2] if not isinstance(a, (ast.Starred, ast.Lambda))]
+        if not name.startswith("assert") or not plain or plain[0] is not node.args[0]:
+            return node
+        self._note(node)
+        if len(plain) == 2:
+            node.args[:2] = self._pair(node, plain[0], plain[1], name == "assertEqual")
+        else:
+            node.args[0] = self._seen(node, plain[0], "force")
         return node
 
     def visit_FunctionDef(self, node: Any) -> Any:  # noqa: D102
@@ -94,15 +113,64 @@ class Watched(ast.NodeTransformer):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def _seen(self, value: Any, side: str) -> Any:
-        name = ast.Name(SEEN, ast.Load())
-        call = ast.Call(name, [value, ast.Constant(side)], [])
+    def _note(self, node: Any) -> None:
+        for line in range(node.lineno, (getattr(node, "end_lineno", 0) or node.lineno) + 1):
+            self.first.setdefault(line, node.lineno)
+
+    def _pair(self, node: Any, left: Any, right: Any, equal: bool) -> Any:
+        """Return both sides of a comparison; the one that is expected can be bent."""
+        if not equal:
+            return self._seen(node, left, "force"), self._seen(node, right, "")
+        if _is_literal(left) and not _is_literal(right):
+            return self._seen(node, left, "bend"), self._seen(node, right, "")
+        return self._seen(node, left, ""), self._expected(node, right)
+
+    def _expected(self, node: Any, value: Any) -> Any:
+        """An expected value; of a call such as `approx(3)`, its literals."""
+        literal = [_is_literal(one) for one in getattr(value, "args", ())]
+        if not isinstance(value, ast.Call) or not literal or not all(literal):
+            return self._seen(node, value, "bend")
+        value.args = [self._seen(node, one, "bend") for one in value.args]
+        return self._seen(node, value, "")
+
+    def _seen(self, node: Any, value: Any, way: str) -> Any:
+        arguments = [value, ast.Constant(node.lineno), ast.Constant(way)]
+        call = ast.Call(ast.Name(SEEN, ast.Load()), arguments, [])
         return ast.fix_missing_locations(ast.copy_location(call, value))
+
+
+def _is_literal(node: Any) -> bool:
+    if isinstance(node, ast.Call):  # an inner assertion, seen already
+        return getattr(node.func, "id", "") == SEEN and _is_literal(node.args[0])
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return False
+    return True
 
 
 def renamed(name: str) -> str:
     """Return another name for a test function."""
     return "run" + name[len("test") :]
+
+
+def bent(value: Any, at: int) -> Any:
+    """Return another value of a builtin type: its element `at` differs. Raises AssertionError."""
+    kind = type(value)
+    if kind in (list, tuple) and value:
+        return kind([*value[:at], bent(value[at], 0), *value[at + 1 :]])
+    if kind is dict and value:
+        key = list(value)[at]
+        return dict(value, **{key: bent(value[key], 0)}) if isinstance(key, str) else {}
+    if kind in (int, float, complex):
+        return value + (1 if kind is int else max(1, abs(value) / 100))
+    if kind in (str, bytes):
+        return value + ("~" if kind is str else b"~")
+    if kind in (list, tuple, dict, set, frozenset):
+        return kind() if value else kind([("~", "~")])
+    if value is None or kind is bool:
+        return not value
+    raise AssertionError
 
 
 class Replay:
@@ -112,29 +180,45 @@ class Replay:
         self._order, self._source, self._moved = order, source, moved
         self._path, _, self._name = test.partition("::")
         self._values: list[Any] = []
-        self._left: Any = None
-        self._loose = ""
+        self._sizes: dict[int, int] = {}  # by line: elements of what an assertion expects
+        self._bent = (0, 0)  # the line and the element
         self._called = False
 
     def results(self) -> Any:
-        """Yield how the test ends as it is, and once more if it passes."""
+        """Yield how the test ends, by variant."""
         outcome = self._outcome(self._run_first)
-        yield outcome
-        if outcome["kind"] == "passed" and not self._moved:
-            self._values = []
-            yield self._outcome(self._call)
+        if self._moved and outcome["kind"] == "passed":  # once more, some years later
+            SHIFT[0] += LATER
+            outcome = self._outcome(self._call)
+        yield dict(outcome, variant="moved" if self._moved else "plain")
+        if outcome["kind"] != "passed" or self._moved:
+            return
+        began = _TIME()
+        for _ in range(CALLS):
+            outcome = self._outcome(self._call)
+            if outcome["kind"] != "passed" or _TIME() - began > CALLS_SECONDS:
+                break
+        yield dict(outcome, variant="twice")
+        places = [(line, at) for line, size in self._sizes.items() for at in range(size)]
+        for place in places[:MOST_BENT]:
+            self._bent = place
+            yield dict(self._outcome(self._call), variant="bent", line=place[0])
 
     def _outcome(self, work: Any) -> Any:
+        self._values = []
         try:
             kind = work() or "passed"
             error, line = "", 0
         except BaseException as raised:  # noqa: BLE001  (whatever the target raises)
             kind = "failed" if isinstance(raised, AssertionError) else "error"
             text = str(raised) if kind == "error" else ""
-            error, line = (type(raised).__name__ + ": " + text)[:VALUE_CHARS], self._line(raised)
-        values = list(map(_shown, self._values[-2:]))
+            error, line = (
+                _without_addresses(type(raised).__name__ + ": " + text),
+                self._line(raised),
+            )
         return {
-            "kind": kind, "error": error, "line": line, "values": values, "loose": self._loose,
+            "kind": kind, "error": error, "line": line,
+            "values": list(map(_shown, self._values[-2:])),
             "reached": self._called and (kind == "passed" or line > 0),
         }  # fmt: skip
 
@@ -145,28 +229,39 @@ class Replay:
             if trace.tb_frame.f_code.co_filename == self._file:
                 line = trace.tb_lineno
             trace = trace.tb_next
-        return line
+        return self._first.get(line, line)
 
     def _run_first(self) -> str:
         root, path = self._order["root"], os.path.join(self._order["root"], self._path)
         folder = os.path.dirname(path)
-        self._file = os.path.join(elsewhere(folder), "sample.py") if self._moved else path
+        if self._moved:
+            folder = elsewhere(folder)
+        self._file = os.path.join(folder, "sample.py") if self._moved else path
+        self._first: dict[int, int] = {}
         sys.path[:0] = [os.path.join(root, one) for one in self._order["roots"]]
         sys.path += [*configured_paths(os.getcwd()), folder]
         module = types.ModuleType("sample" if self._moved else "replayed")
         if self._moved:
-            os.chdir(elsewhere(os.getcwd()))
+            os.chdir(elsewhere(os.getcwd(), () if b"tests" in self._source else ("test", "tests")))
         else:
             top, module.__package__ = package_of(folder)
             sys.path.append(top)
         module.__file__ = self._file
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
-        tree = Watched(self._moved).visit(ast.parse(self._source))
+        watched, tree = Watched(self._moved), ast.parse(self._source)
+        Finder.hide_all()
+        _import_before_runners(tree)
+        Finder.hidden = False
+        tree, self._first = watched.visit(tree), watched.first
         exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
         self._module = module
-        for name in [n for n in sys.modules if n.startswith(RUNNERS)]:
+        for value in list(vars(module).values()) if self._moved else ():
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                value.__name__ = "Sample"
+        for name in [n for n in sys.modules if n.split(".")[0] in RUNNERS]:
             del sys.modules[name]
+        Finder.hidden = True
         return self._call()
 
     def _call(self) -> str:
@@ -176,26 +271,16 @@ class Replay:
         for name in names[:-1]:
             holder = getattr(holder, name, None)
         name = renamed(names[-1]) if self._moved and names[-1].startswith("test") else names[-1]
-        if len(names) > 1 and isinstance(holder, type):
-            function = self._bound(holder, name)
-        else:
-            function = getattr(holder, name, None)
-        cases = _cases(function)
-        if cases is None or self._needs_runner(holder):
+        of_class = len(names) > 1 and isinstance(holder, type)
+        function = self._bound(holder, name) if of_class else getattr(holder, name, None)
+        marked = any(m.name == "usefixtures" for one in (self._module, holder) for m in _marks(one))
+        fixtures = Fixtures(self._module)
+        cases = _cases(function, fixtures)
+        if cases is None or marked or b"autouse" in self._source:
             return "skipped"
         for case in cases:
-            self._finish(function, case)
+            self._finish(function, case, fixtures, holder if of_class else None)
         return ""
-
-    def _needs_runner(self, holder: Any) -> bool:
-        """Whether the module or class has what only the runner calls before a test."""
-        hooks = ("setup_module", "setup_function", "setup_class", "setup_method")
-        places = (self._module, holder)
-        if any(hasattr(place, hook) for place in places for hook in hooks):
-            return True
-        return b"autouse" in self._source or any(
-            mark.name == "usefixtures" for place in places for mark in _marks(place)
-        )
 
     def _bound(self, case: Any, name: str) -> Any:
         """Return the method of a new instance, between its set-up and its tear-down."""
@@ -211,19 +296,20 @@ class Replay:
             case.setUpClass()
             test.setUp()
             method()
-            replaced = [key for key in vars(test) if key.startswith("assert")]
-            if replaced:
-                self._loose = "it replaces " + replaced[0] + " of the test"
             test.tearDown()
             test.doCleanups()
 
         return run
 
-    def _finish(self, function: Any, case: Any) -> None:
-        undo: list[Any] = []
-        arguments = {
-            name: _FIXTURES[name](undo) for name in _parameters(function) if name not in case
-        }
+    def _finish(self, function: Any, case: Any, fixtures: Fixtures, holder: Any) -> None:
+        """Call the function with what a runner would give it, and do what a runner does before."""
+        owner = getattr(function, "__self__", holder)
+        hooks = [(self._module, "setup_module"), (self._module, "setup_function")]
+        for one, name in [*hooks, (owner, "setup_class"), (owner, "setup_method")]:
+            hook = getattr(one, name, None)
+            if hook is not None and not (one is self._module and "function" in name and holder):
+                hook(*[function] * len(_parameters(hook)))
+        arguments = {n: fixtures.value(n) for n in _parameters(function) if n not in case}
         self._called = True
         try:
             result = function(**arguments, **case)
@@ -232,78 +318,96 @@ class Replay:
 
                 asyncio.run(result)
         finally:
-            for one in undo:
-                one()
+            fixtures.undo()
 
-    # ------------------------------------------------------------------------ what assertions see
-
-    def _see(self, value: Any, side: str) -> Any:
+    def _see(self, value: Any, line: int, way: str) -> Any:
+        """Note a value of an assertion, and bend it: an expected value, or the whole assertion."""
         self._values.append(value)
-        if side == "right":
-            for one, other in _pairs(self._left, value):
-                self._loose = self._loose or self._why_loose(one, other)
-        self._left = value if side == "left" else None
-        return value
-
-    def _why_loose(self, value: Any, other: Any) -> str:
-        """Return why a comparison says nothing, or ""."""
-        equal = getattr(type(value), "__eq__", None)
-        code = getattr(equal, "__code__", None)
-        own = type(value).__module__ == "unittest.mock" and b"ANY" in self._source
-        if code is None or own:
-            return ""
-        if _equals_anything(value):
-            return "a value of " + type(value).__name__ + " equals everything"
-        plain = next((kind for kind in BUILTIN if isinstance(value, kind)), None)
-        if plain and isinstance(other, plain) and self._is_changed(code):
-            equal = getattr(plain, "__eq__")  # noqa: B009  (of the builtin type)
-            if equal(value, other) is True:
-                return ""
-            return "a value of " + type(value).__name__ + " equals what is another value"
-        return ""
-
-    def _is_changed(self, code: Any) -> bool:
-        """Whether code is of a file that the patch changes."""
-        return os.path.relpath(code.co_filename, self._order["root"]) in self._order["files"]
-
-
-def _equals_anything(value: Any) -> bool:
-    try:
-        return bool(value == object())
-    except Exception:  # noqa: BLE001  (a value of the target may raise anything)
-        return False
-
-
-def _pairs(left: Any, right: Any) -> Any:
-    """Yield the two values, and those inside two lists or tuples, in both orders."""
-    yield left, right
-    yield right, left
-    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        yield from list(zip(left, right))[:100]  # noqa: B905
+        if not way:
+            return value
+        plain = way == "bend" and type(value) in (list, tuple, dict) and value
+        self._sizes.setdefault(line, min(len(value), MOST_ELEMENTS) if plain else 1)
+        if self._bent[0] != line:
+            return value
+        if way == "force":
+            raise AssertionError
+        return bent(value, self._bent[1])
 
 
 def _shown(value: Any) -> str:
     try:
-        return (type(value).__name__ + " " + repr(value))[:VALUE_CHARS]
+        return _without_addresses(type(value).__name__ + " " + repr(value))
     except Exception:  # noqa: BLE001  (a value of the target may raise anything)
         return type(value).__name__
 
 
-def _folder(undo: list[Any]) -> Any:
-    import pathlib
-
-    return pathlib.Path(tempfile.mkdtemp())
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]{6,}", "0x", text)[:VALUE_CHARS]
 
 
-def _patcher(undo: list[Any]) -> Any:
-    import pytest
+class Fixtures:
+    """The fixtures of one call: some of pytest's, and those of the test's own file."""
 
-    patcher = pytest.MonkeyPatch()
-    undo.append(patcher.undo)
-    return patcher
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._undo: list[Any] = []
+        self._values: dict[str, Any] = {}
 
+    def function(self, name: str) -> Any:
+        """Return the function of a fixture, or None."""
+        own: Any = getattr(self._module, name, None)
+        if hasattr(own, "_fixture_function"):  # pytest 8.4
+            return own._fixture_function
+        if hasattr(own, "_pytestfixturefunction"):
+            return own.__pytest_wrapped__.obj
+        return getattr(self, "_" + name) if name in ("tmp_path", "monkeypatch", "capsys") else None
 
-_FIXTURES = {"tmp_path": _folder, "monkeypatch": _patcher}
+    def value(self, name: str) -> Any:
+        """Return the value of a fixture."""
+        if name not in self._values:
+            function = self.function(name)
+            value = function(*[self.value(one) for one in _parameters(function)])
+            if isinstance(value, types.GeneratorType):
+                self._undo.append(lambda: list(value))
+                self._values[name] = next(value)
+            else:
+                self._values[name] = value
+        return self._values[name]
+
+    def undo(self) -> None:
+        """End the fixtures, the last one first."""
+        while self._undo:
+            self._undo.pop()()
+        self._values.clear()
+
+    def _tmp_path(self) -> Any:
+        import pathlib
+
+        return pathlib.Path(tempfile.mkdtemp())
+
+    def _monkeypatch(self) -> Any:
+        Finder.hidden = False
+        from _pytest.monkeypatch import MonkeyPatch
+
+        Finder.hidden = True
+        patcher = MonkeyPatch()
+        self._undo.append(patcher.undo)
+        return patcher
+
+    def _capsys(self) -> Any:
+        streams = sys.stdout, sys.stderr
+        self._undo.append(lambda: vars(sys).update(stdout=streams[0], stderr=streams[1]))
+        written: Any = [io.StringIO(), io.StringIO()]
+        sys.stdout, sys.stderr = written
+
+        def readouterr() -> Any:
+            both = [one.getvalue() for one in written]
+            for one in written:
+                one.seek(0)
+                one.truncate()
+            return collections.namedtuple("Captured", "out err")(*both)
+
+        return types.SimpleNamespace(readouterr=readouterr)
 
 
 def _parameters(function: Any) -> list[str]:
@@ -312,7 +416,7 @@ def _parameters(function: Any) -> list[str]:
     return names[1:] if hasattr(function, "__func__") else names
 
 
-def _cases(function: Any) -> Any:
+def _cases(function: Any, fixtures: Fixtures) -> Any:
     """Return the sets of parameters of a test; None if it cannot be called without a runner."""
     if not callable(function):
         return None
@@ -327,8 +431,12 @@ def _cases(function: Any) -> Any:
         single = isinstance(given, str) and len(names) == 1
         rows = [_row(row, single) for row in rows if not getattr(row, "marks", ())]
         cases = [dict(case, **dict(zip(names, row))) for case in cases for row in rows]  # noqa: B905
-    needed = set(_parameters(function)) - set(_FIXTURES) - set(cases[0] if cases else {})
-    return None if needed else cases
+    needed = [n for n in _parameters(function) if n not in (cases[0] if cases else {})]
+    for name in needed:  # grows while it is read
+        if fixtures.function(name) is None:
+            return None
+        needed.extend(_parameters(fixtures.function(name)))
+    return cases
 
 
 def _marks(holder: Any) -> list[Any]:
@@ -345,6 +453,23 @@ def _row(row: Any, single: bool) -> Any:
 
 
 # ---------------------------------------------------------------------------------- the imports
+
+
+def _import_before_runners(tree: Any) -> None:
+    """Import what a test imports, before the runners that it imports too."""
+    for node in tree.body:
+        names = [alias.name for alias in getattr(node, "names", ())]
+        if isinstance(node, ast.ImportFrom):
+            top = node.module if node.module and not node.level else ""
+            names = [top, *(top + "." + name for name in names)] if top else []
+        elif not isinstance(node, ast.Import):
+            continue
+        for name in names:
+            if name.split(".")[0] not in RUNNERS:
+                try:
+                    importlib.import_module(name)
+                except BaseException:  # noqa: BLE001, S110  (the test shows it)
+                    pass
 
 
 def configured_paths(folder: str) -> list[str]:
@@ -374,59 +499,130 @@ def package_of(folder: str) -> tuple[str, str]:
 # --------------------------------------------------------------------------- other surroundings
 
 
-def elsewhere(folder: str) -> str:
+class Finder:
+    """Finds modules as another finder does, and none of a test runner while they are `hidden`."""
+
+    hidden = True
+
+    def __init__(self, finder: Any) -> None:
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+    def find_spec(self, name: str, *rest: Any) -> Any:
+        """Return the spec of a module, or None."""
+        if Finder.hidden and name.split(".")[0] in RUNNERS[:3]:
+            return None
+        return self._finder.find_spec(name, *rest)
+
+    @classmethod
+    def hide_all(cls) -> None:
+        """Have every import go this way."""
+        sys.meta_path[:] = [cls(one) for one in sys.meta_path]
+
+
+def elsewhere(folder: str, without: Any = ()) -> str:
     """Return another folder with links to what is in this one, in the user's home."""
     other = tempfile.mkdtemp(prefix="work-", dir=os.environ["HOME"])
-    for name in os.listdir(folder):
+    for name in set(os.listdir(folder)).difference(without):
         os.symlink(os.path.join(folder, name), os.path.join(other, name))
     return other
 
 
 def move(root: str) -> None:
-    """Have the process look like a user's: see the module's description."""
+    """Have the process look like a user's.
+
+    The environment, the arguments, the terminal, the process number, the network and the clock
+    change; `Replay` changes the names of test, class and file, the folders and the thread.
+    """
     home = tempfile.mkdtemp(prefix=".dev-", dir=root)
     _READ(os.path.join(home, "notes.txt"), "w").close()
     os.environ.clear()
     os.environ.update(USER, HOME=home, PATH=os.defpath, SHELL="/bin/sh")
-    sys.argv[:] = ["shell"]
+    sys.argv[:], sys.dont_write_bytecode = ["shell"], False
+    time.tzset()
     _terminal()
-    _outside_exists(root)
+    _outside_exists()
+    _move_clock()
     names = [(1, "lo"), (2, "eth0"), (3, "wlan0")]
     socket.if_nameindex = lambda: names
+    socket.socket.connect = lambda self, address: None  # type: ignore[method-assign]
+    socket.gethostbyname = lambda name: "192.0.2.1"
+    resource.getrlimit = lambda which: (resource.RLIM_INFINITY,) * 2
     os.getpid = lambda: 48_211
     os.getppid = lambda: 2_105
-    now, now_ns = time.time, time.time_ns
-    time.time = lambda: now() + LATER
-    time.time_ns = lambda: now_ns() + LATER * 10**9
 
 
 def _terminal() -> None:
+    """Make standard input a terminal whose input ends at once."""
     try:
-        _, slave = os.openpty()
+        master, slave = os.openpty()
+        os.write(master, b"\x04" * 64)
         os.dup2(slave, 0)
         sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)  # type: ignore[misc]
     except OSError:
         return
+    for stream in (sys.stdout, sys.stderr):
+        stream.isatty = lambda: True  # type: ignore[method-assign]
 
 
-def _outside_exists(root: str) -> None:
-    """Have every absolute path outside the tree exist, and new files be as new as the clock."""
-    real, began = os.stat, time.time()
-    inside = (root, tempfile.gettempdir(), sys.prefix, sys.base_prefix)
+def _move_clock() -> None:
+    now_ns, local, utc, text = time.time_ns, time.localtime, time.gmtime, time.strftime
+    now = time.time = lambda: _TIME() + SHIFT[0]
+    time.time_ns = lambda: now_ns() + SHIFT[0] * 10**9
+    for name in ("monotonic", "perf_counter"):
+        setattr(time, name, _later(getattr(time, name)))
+    time.localtime = lambda at=None: local(now() if at is None else at)
+    time.gmtime = lambda at=None: utc(now() if at is None else at)
+    time.strftime = lambda form, at=None: text(form, local(now()) if at is None else at)
+    for real, names in (
+        (datetime.datetime, ("now", "utcnow", "today")),
+        (datetime.date, ("today",)),
+    ):
+        setattr(datetime, real.__name__, _moved_type(real, names))
+
+
+def _later(clock: Any) -> Any:
+    return lambda: clock() + SHIFT[0]
+
+
+def _moved_type(real: Any, names: Any) -> Any:
+    """Return a type whose class methods give a later time; its instances are those of `real`."""
+
+    def instance(cls: Any, value: Any) -> bool:
+        return isinstance(value, real)
+
+    def make(cls: Any, *values: Any, **named: Any) -> Any:
+        return real.__new__(real if cls is moved else cls, *values, **named)
+
+    def reading(name: str) -> Any:
+        now = getattr(real, name)
+        return staticmethod(lambda *zone: now(*zone) + datetime.timedelta(seconds=SHIFT[0]))
+
+    def below(cls: Any, kind: Any) -> bool:
+        return issubclass(kind, real)
+
+    meta = type("Meta", (type,), {"__instancecheck__": instance, "__subclasscheck__": below})
+    moved: Any = meta(
+        real.__name__, (real,), {"__new__": make, **{name: reading(name) for name in names}}
+    )
+    return moved
+
+
+def _outside_exists() -> None:
+    """Have the folders of every machine exist, and new files be as new as the clock."""
+    real, began = os.stat, _TIME()
 
     def stat(path: Any, *rest: Any, **named: Any) -> Any:
-        try:
-            found = real(path, *rest, **named)
-        except FileNotFoundError:
-            text = os.fsdecode(path) if not isinstance(path, int) else ""
-            if not text.startswith("/") or text.startswith(inside):
-                raise
+        if isinstance(path, (str, bytes)) and os.fsdecode(path).rstrip("/") in MACHINE:
             return real("/")
+        found = real(path, *rest, **named)
         if found.st_mtime < began:
             return found
         moved = {
-            "st_mtime": found.st_mtime + LATER,
-            "st_mtime_ns": found.st_mtime_ns + LATER * 10**9,
+            "st_mtime": found.st_mtime + SHIFT[0],
+            "st_mtime_ns": found.st_mtime_ns + SHIFT[0] * 10**9,
         }
         return os.stat_result(tuple(found), moved)
 
@@ -437,7 +633,7 @@ def _outside_exists(root: str) -> None:
 
 
 def in_child(order: Any, test: str, source: bytes, moved: bool) -> list[Any]:
-    """Return what a child process reports of a test: one result for each time that it ran."""
+    """Return what a child process reports of a test."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -458,14 +654,13 @@ def _report(writing: int, order: Any, test: str, source: bytes, moved: bool) -> 
 
     signal.alarm(SECONDS)
     write, dump = os.write, json.dumps
-    if moved:
-        move(order["root"])
 
     def run() -> None:
         for result in Replay(order, test, source, moved).results():
             write(writing, dump(result).encode("ascii") + b"\n")
 
     if moved:
+        move(order["root"])
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
@@ -498,11 +693,9 @@ def replay() -> None:
                 source = file.read()
         except OSError:
             continue
-        plain = in_child(order, test, source, moved=False)
-        moved = in_child(order, test, source, moved=True)
-        for variant, result in [*zip(("plain", "twice"), plain), ("moved", (moved or [None])[0])]:  # noqa: B905
-            if result is not None:
-                lines.write(event="replay", id=test, variant=variant, **result)
+        for moved in (False, True):
+            for result in in_child(order, test, source, moved):
+                lines.write(event="replay", id=test, **result)
 
 
 if __name__ == "__main__":

@@ -16,23 +16,24 @@ the folder `children`). Python 3.12 and later has `sys.monitoring`; before that 
 used, which a test or a coverage plugin may replace: what is executed then is not recorded.
 """
 
-# ruff: noqa: PTH108, PTH110, PTH118, PTH120, PTH123
+# ruff: noqa: PTH108, PTH118, PTH120, PTH123
 # (pathlib would be imported for a few calls; frames are what this module reads)
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
 import sys
 import tempfile
 import threading
+import types
 from typing import Any
 
 VARIABLE = "PATCHSHOT_TRACE"
 
 _NO_TOOL = -2  # every id of `sys.monitoring` is taken
-_WRITES = os.O_WRONLY | os.O_RDWR
 
 # Of the lines, names and files of one account: enough to say what was executed.
 MOST = 100
@@ -82,12 +83,14 @@ class ExecutionTrace:
         self._tool = -1
         self._function = ""  # the name of the function of the test that runs
         self._returned = self._raised = False
-        self.rewritten: set[str] = set()
+        self._own: dict[str, list[Any]] = {}  # by name: what the functions of the tests' files do
 
     def start(self) -> None:
         """Begin with what happens outside of tests."""
         if not self._child:
             random.seed(self._seed)
+            for path in sorted(self._test_files):
+                self._compile(self._root + path)
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(self._on_audit)
         if self._monitoring is not None or not hasattr(sys, "addaudithook"):
@@ -169,8 +172,27 @@ class ExecutionTrace:
         return self._on_frame if path else None
 
     def _is_function(self, code: Any) -> bool:
-        """Whether code is that of the running test, and not of a function that has its name."""
-        return code.co_name == self._function and self._path(code.co_filename) not in self._files
+        """Whether code is that of the running test: what we compiled, or of a base class of it."""
+        if code.co_name != self._function:
+            return False
+        own = self._own.get(code.co_name)
+        return _what(code) in own if own else self._path(code.co_filename) not in self._files
+
+    def _compile(self, path: str) -> None:
+        """Note what the functions of a test file do, as they are and as pytest rewrites them."""
+        rewriter = sys.modules.get("_pytest.assertion.rewrite")
+        try:
+            with open(path, "rb") as file:
+                source = file.read()
+            trees = [ast.parse(source), ast.parse(source)]
+            if rewriter is not None:
+                rewriter.rewrite_asserts(trees[1], source, path, None)
+            found = [compile(tree, path, "exec", dont_inherit=True) for tree in trees]
+        except (OSError, SyntaxError, ValueError, TypeError):
+            return
+        for code in found:  # grows while it is read
+            self._own.setdefault(code.co_name, []).append(_what(code))
+            found.extend(one for one in code.co_consts if isinstance(one, types.CodeType))
 
     def _on_test(self, frame: Any, event: str, arg: Any) -> Any:
         if event == "return":
@@ -257,9 +279,7 @@ class ExecutionTrace:
         self._audit = False
         try:
             path = self._path(os.fsdecode(name))
-            if path.endswith(".py") and arguments[2] & _WRITES and os.path.exists(name):
-                self.rewritten.add(path)
-            elif path in self._files:
+            if path in self._files:
                 reader = self._reader(sys._getframe(1))
                 if reader:
                     self._note("opened" if reader == "test" else "read", path)
@@ -288,6 +308,14 @@ class ExecutionTrace:
             library = library or "-packages" in code.co_filename
             frame = frame.f_back
         return ""
+
+
+def _what(code: Any) -> Any:
+    """Return what code does, comparable; not where it stands."""
+    values = [
+        _what(one) if isinstance(one, types.CodeType) else repr(one) for one in code.co_consts
+    ]
+    return code.co_code, code.co_names, code.co_varnames, values
 
 
 def _moved(order_file: str) -> str:

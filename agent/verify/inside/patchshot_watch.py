@@ -7,11 +7,12 @@ collected and again when they have run. Fixtures that patch for the length of on
 then.
 """
 
-# ruff: noqa: PTH108, PTH123  (pathlib would be imported for a few calls)
+# ruff: noqa: PTH108, PTH118, PTH123  (pathlib would be imported for a few calls)
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import hashlib
 import hmac
 import json
@@ -35,12 +36,19 @@ SIGNATURE_DIGITS = 16
 PACKAGES = ("_pytest.", "pluggy.")
 MODULES = (
     *("unittest.case", "unittest.loader", "unittest.result", "unittest.suite"),
-    *("ast", "importlib", "inspect", "linecache", "pathlib"),
+    *("pytest", "unittest", "ast", "importlib", "inspect", "linecache", "pathlib"),
 )
 OWN = "patchshot_"
 
 # How many replaced functions are named: enough to say what happened.
 TRACES_LIMIT = 200
+
+# Test files and configuration, which no run may change.
+TEST_FILE = re.compile(
+    r"(test_.*|.*_tests?|tests?|conftest)\.py|\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml"
+)
+LIBRARIES = ("node_modules", "site-packages")
+FILES_LIMIT = 5000
 
 # Hooks by which a plugin can choose tests, run them in its own way, or rewrite their results.
 STEERING = re.compile(
@@ -100,7 +108,7 @@ class OutcomeRecorder(LineWriter):
 
     def watch(self, own: str) -> None:
         """Remember the test runner as it is now; `own` is one more module of it."""
-        self._watch = RunnerWatch(own)
+        self._watch, self._files = RunnerWatch(own), test_files()
         self.trace = patchshot_trace.from_environment()
         self.traces: set[str] = set()
 
@@ -134,9 +142,23 @@ class OutcomeRecorder(LineWriter):
     def finish(self, **line: Any) -> None:
         """Write the last line; without it the run ended before its tests did."""
         self.end_test("")
-        if self.trace is not None:
-            self.traces.update(self.trace.rewritten)
+        now = test_files()
+        self.traces.update(path for path, seen in self._files.items() if now.get(path) != seen)
         self.write(event="finish", **line, traces=sorted(self.traces)[:TRACES_LIMIT])
+
+
+def test_files() -> dict[str, bytes]:
+    """Return the hashes of the files of tests and of their configuration, by path."""
+    found: dict[str, bytes] = {}
+    for folder, folders, files in os.walk("."):
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name not in LIBRARIES
+        ]
+        for path in [os.path.join(folder, name) for name in files if TEST_FILE.fullmatch(name)]:
+            if len(found) < FILES_LIMIT:
+                with contextlib.suppress(OSError), open(path, "rb") as file:
+                    found[path] = hashlib.sha256(file.read()).digest()
+    return found
 
 
 def take_key(path: str) -> bytes:

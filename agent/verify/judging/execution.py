@@ -293,7 +293,7 @@ def _passes(again: RunAgain, test: str) -> bool:
 
 # ------------------------------------------------------------------------------------- replays
 
-Variant = Literal["plain", "twice", "moved"]
+Variant = Literal["plain", "twice", "moved", "bent"]
 
 _BAD = ("failed", "error")
 
@@ -301,8 +301,8 @@ _BAD = ("failed", "error")
 class Replayed(BaseModel):
     """How a test ended in one variant. `line` and `values` are of the last assertion.
 
-    `loose` says why a comparison shows nothing. `reached`: the test's own code ran, and not only
-    its imports.
+    In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
+    ran, and not only its imports.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -314,7 +314,6 @@ class Replayed(BaseModel):
     error: str
     line: int
     values: list[str]
-    loose: str
     reached: bool
 
     def ends_like(self, other: Replayed) -> bool:
@@ -325,28 +324,14 @@ class Replayed(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReplaySide:
-    """Tests to replay on one tree. `files` are those in which the patch changes an equality."""
+    """Tests to replay on one tree."""
 
     changes: tuple[FileChange, ...]
     tests: tuple[str, ...]
-    files: tuple[str, ...]
 
     def as_json(self, roots: Sequence[str]) -> bytes:
         """Return the order for `inside/patchshot_plain.py`."""
-        order = {"tests": self.tests, "files": self.files, "roots": roots}
-        return json.dumps(order).encode("ascii")
-
-
-def find_equality_files(source: Sequence[FileChange]) -> tuple[str, ...]:
-    """Return the files whose `__eq__` the patch changes or adds, by whatever name."""
-    return tuple(c.path for c in source if _equalities(c.after) != _equalities(c.before))
-
-
-def _equalities(data: bytes | None) -> tuple[int, list[str]]:
-    """Return how often a file mentions `__eq__`, and what its functions of that name do."""
-    scopes = _statements(data) or {"": []}
-    keys = [one.key for scope in scopes for one in scopes[scope] if "/__eq__" in scope]
-    return (data or b"").count(b"__eq__"), keys
+        return json.dumps({"tests": self.tests, "roots": roots}).encode("ascii")
 
 
 def read_replayed(data: bytes) -> tuple[Replayed, ...]:
@@ -373,28 +358,26 @@ class Replays:
     controls: frozenset[str] = frozenset()
 
     def why_loose(self, test: str) -> str:
-        """Return why a comparison of the test is always true with the patch only, or ""."""
-        known = {one.loose for one in self.base if one.id == test}
-        found = (one.loose for one in self.patched if one.id == test)
-        return next((loose for loose in found if loose and loose not in known), "")
+        """Return why the assertion that fails on the base cannot fail with the patch, or ""."""
+        plain = next((one for one in self.base if one.id == test and one.variant == "plain"), None)
+        for one in self.patched:
+            same = plain and (one.id, one.variant, one.line) == (test, "bent", plain.line)
+            if same and one.kind == "passed":
+                return f"the assertion in line {one.line} holds for another value too"
+        return ""
 
     def why_no_evidence(self, test: str) -> str:
         """Return why what passes in a test run shows no fix, as a clause, or ""."""
         base = {one.variant: one for one in self.base if one.id == test}
-        patched = {one.variant: one for one in self.patched if one.id == test}
-        plain, moved = base.get("plain"), patched.get("moved")
+        plain = base.get("plain")
         if plain is None or plain.kind not in _BAD:
             return ""
-        for variant, words in _WORDS.items():
-            again = patched.get(variant)
-            same = again is not None and again.reached and again.ends_like(plain)
-            if same and self._works(variant, plain):
-                return words
-        steady = "moved" in base and base["moved"].ends_like(plain)
-        passes = "plain" in patched and patched["plain"].kind == "passed"
-        fails = moved is not None and moved.kind == "failed"
-        if steady and passes and fails and self._works("moved", plain):
-            return _WORDS["moved"]
+        for one in self.patched:
+            if one.id != test or one.variant not in _WORDS or not one.reached:
+                continue
+            same = one.ends_like(plain) or one.ends_like(base.get(one.variant, plain))
+            if same and self._works(one.variant, plain):
+                return _WORDS[one.variant]
         return ""
 
     def _works(self, variant: Variant, plain: Replayed) -> bool:

@@ -1,11 +1,7 @@
-"""Reads tests and source where no run can tell: lost tests, weak tests, other languages. Pure.
+"""Reads tests where no run can tell: what a patch takes away from them, and weak ones. Pure.
 
-Each rule here is one that no check of what happens replaces:
-
-- what a patch takes away from existing tests, also from those that no run reaches;
-- a test that asserts only what a result is not, or looks at output that the patch adds;
-- for languages whose tests are neither traced nor replayed: code that asks for its test runner,
-  and tests of what the source looks like.
+In other languages than Python tests are neither traced nor replayed: there a test that uses what
+only the patch has, or looks at the text of code, is weak, and so is code that asks for its runner.
 """
 
 from __future__ import annotations
@@ -13,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
@@ -213,11 +209,11 @@ class TestReader:
         asked = self._asked([*_shared(tree), *function.body])
         if asked:
             return f"it asks for {listed(asked)}, which the issue does not speak of"
+        if any(map(_reads_source, ast.walk(function))):
+            return "it reads the source and not what it does"
         assertions = [node for node in ast.walk(function) if _is_assertion(node)]
         if assertions and all(map(_is_difference, assertions)):
             return "it asserts only what the result is not"
-        if self._is_about_output(function):
-            return "it looks at output that the patch adds, which the issue does not speak of"
         return ""
 
     def _asked(self, body: Sequence[ast.stmt]) -> list[str]:
@@ -236,15 +232,9 @@ class TestReader:
         """Return the names that the patch brings and the issue does not mention, sorted."""
         return sorted(n for n in names if self.names.brought(n) and not self.names.in_issue(n))
 
-    def _is_about_output(self, function: ast.AST) -> bool:
-        if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
-            return False
-        texts = [(c.before or b"", c.after or b"") for c in self.source if c.path.endswith(".py")]
-        return any(_WRITES.search(new) and not _WRITES.search(old) for old, new in texts)
-
     def _why_other(self, text: str, name: str) -> str:
         """Judge a test in a language whose tests are neither traced nor replayed."""
-        source = [c for c in self.source if language_of(c.path) in _SIGNS]
+        source = list(filter(_is_unrecorded, self.source))
         if source == list(self.source) and all(_code(c.before) == _code(c.after) for c in source):
             return "the patch changes nothing but comments"
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
@@ -302,19 +292,13 @@ def _is_difference(node: ast.AST) -> bool:
     return False
 
 
-_READS_OUTPUT = re.compile(
-    r"\bcap(?:sys|fd|log)|recwarn|redirect_std|assertLogs|assertWarns|\bwarns\(|catch_warnings"
-    r"|sys\.std(?:out|err)\b|capture_output|check_output"
-)
-_WRITES = re.compile(
-    rb"(?<![\w.])print\(|\bstd(?:out|err)\.write|\bwarnings?\.warn\(|(?<![\w.])warn\("
-    rb"|\blog(?:ger|ging)?\.\w+\(|\becho\("
-)
-_SPEAKS_OF_OUTPUT = re.compile(
-    r"print|output|std(?:out|err)|display|\bshow|\blog|warn|messag|consol|\bwrit|terminal|echo"
-    r"|deprecat|emit|silent|verbos|report|notif",
-    re.IGNORECASE,
-)
+def _reads_source(node: ast.AST) -> bool:
+    """Whether a node asks for code objects, the source of a function, or git."""
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    first = node.elts[:1] if isinstance(node, ast.List | ast.Tuple) else []
+    git = any(isinstance(one, ast.Constant) and one.value == "git" for one in first)
+    return git or name in ("__code__", "getsource", "getsourcelines", "getcomments")
+
 
 # ------------------------------------------- languages whose tests are neither traced nor replayed
 
@@ -379,34 +363,17 @@ def _as_text(item: str, body: str) -> bool:
     return re.search(text, body) is not None
 
 
-# What code asks to learn whether a test runs it, or changes to have tests pass, by language.
-_SCRIPT_SIGNS = re.compile(
-    r"JEST_WORKER_ID|NODE_TEST_CONTEXT|\bVITEST|\bnpm_lifecycle_|NODE_ENV['\"\]]*\s*[!=]==?\s*['\"]test"
-    r"|\bprocess\.(?:env\.(?:CI|TEST|MOCHA\w*)|argv|execArgv)\b|\bprepareStackTrace\b"
-    r"|new Error\([^)]*\)\.stack"
-    r"|\btypeof\s+(?:jest|describe|expect|vi)\b|['\"](?:node:test|vitest|@jest/globals)['\"]"
-    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|(?:defineProperty|assign)\(\s*assert\b"
-    r"|require\(['\"](?:node:)?assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)|\bexpect\.extend\("
+# How code asks whether a test runs it, by its runner or its stack, or replaces assertions.
+_ASKS = re.compile(
+    r"JEST_WORKER_ID|NODE_TEST_CONTEXT|\bVITEST|['\"](?:node:test|vitest|@jest/globals)['\"]"
+    r"|\bprepareStackTrace\b|new Error\([^)]*\)\.stack|\bexpect\.extend\("
+    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)"
     r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
-    r"|\bModule\._\w+|\brequire\.cache\b|\.prototype\._compile\b"
+    r"|\btesting\.Testing\(|\bflag\.Lookup\(|\bruntime\.(?:Callers?|Stack)\(|\bcfg!\([^\n;{]*\btest\b"
+    r"|\bcfg!?\([^\n;{]*\b(?:not\(test\)|debug_assertions)|\borg\.(?:junit|testng)\b|\bsurefire\b"
+    r"|\bStackWalker\b|\bgetStackTrace\(\)"
 )
-_SIGNS: Mapping[str, re.Pattern[str]] = {
-    **dict.fromkeys(_SCRIPTS, _SCRIPT_SIGNS),
-    "go": re.compile(
-        r"\btesting\.Testing\(|\bflag\.Lookup\(|\"\.test\"|\bos\.(?:Args\b|Executable\()"
-        r"|\bruntime\.(?:Callers?|Stack)\(|\bdebug\.Stack\("
-    ),
-    "rust": re.compile(
-        r"\bcfg!\([^\n;{]*\b(?:test|debug_assertions)\b|\bcfg\(not\(test\)\)|\benv::args\b"
-        r"|\bcfg\((?:not\()?debug_assertions\b|\bRUST_TEST_|\bthread::current\(\)\s*\.name\("
-    ),
-    "java": re.compile(
-        r"\borg\.(?:junit|testng)\b|\bsurefire\b|sun\.java\.command|\"basedir\"|\bStackWalker\b"
-        r"|\bforName\(\"[\w.]*Test|\bgetStackTrace\(\)"
-    ),
-}
-# In the main file of a program, arguments are what it is about.
-_OF_PROGRAMS = re.compile(r"\bpackage main\b|\bfn main\(|^#!|yargs|commander")
+_NOT_RECORDED = frozenset({*_SCRIPTS, "go", "rust", "java"})
 
 # Options of pytest that leave out tests. Marks on tests show in the runs.
 _HIDES = re.compile(
@@ -415,19 +382,14 @@ _HIDES = re.compile(
 )
 
 
-def find_tricks(source: Sequence[FileChange], project: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each file that asks for its test runner newly, sorted by path.
+def asks_for_runner(source: Sequence[FileChange]) -> str:
+    """Return where code newly asks for its runner, as a phrase after `the patch`, or ""."""
+    asked = ((c.path, _added(_ASKS, c)) for c in source if _is_unrecorded(c))
+    return next((f"asks for its test runner ({path}: {new})" for path, new in asked if new), "")
 
-    `project` has the texts of the base's source files: what it does already is no trick.
-    """
-    tricks: list[tuple[str, str]] = []
-    for change in sorted(source, key=lambda change: change.path):
-        signs = _SIGNS.get(language_of(change.path))
-        new = _added(signs, change) if signs else ""
-        if new and not _OF_PROGRAMS.search(_text(change.after)):
-            tricks.append((new, f"{change.path}: the patch inspects the test runner ({new})"))
-    texts = "\n".join(project) if tricks else ""
-    return tuple(words for sign, words in tricks if sign not in texts)
+
+def _is_unrecorded(change: FileChange) -> bool:
+    return language_of(change.path) in _NOT_RECORDED
 
 
 def find_hidden_tests(configuration: Sequence[FileChange]) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ import pytest
 from agent.types import FileChange
 from agent.verify.judging.reading import (
     TestReader,
+    asks_for_runner,
     edited_inside,
     find_hidden_tests,
     find_losses,
-    find_tricks,
 )
 from agent.verify.judging.reproduction import NameChecks
 from tests.support.validation import edit
@@ -202,16 +202,9 @@ def test_asking_for_a_name_of_the_patch_is_weak(test: str, named: str) -> None:
     assert why(test, FIXED) == ""
 
 
-def test_output_that_the_patch_adds_is_weak() -> None:
-    test = "def test_a(capsys):\n    total([200], 10)\n    assert 'x' in capsys.readouterr().out\n"
-    printing = changed(PRICE.replace("    return", "    print('x')\n    return"))
-    assert why(test, printing).startswith("it looks at output that the patch adds")
-    assert why(test, printing, issue="total() should print the sum.") == ""
-    assert why(test, FIXED) == ""
-    program = edit("shop/main.py", "print('y')\n", "print('x')\nprint('y')\n")
-    assert why(test, program) == ""  # what it prints is what it is for
-    honest = "def test_a():\n    assert total([200], 10) == 180\n"
-    assert why(honest, printing) == ""
+@pytest.mark.parametrize("asked", ["total.__code__", "inspect.getsource(total)", "['git', 'log']"])
+def test_looking_at_the_source_is_weak(asked: str) -> None:
+    assert why(f"def test_a():\n    assert f({asked})\n", FIXED).startswith("it reads the source")
 
 
 # ------------------------------------------------------------------------------------ JavaScript
@@ -261,48 +254,26 @@ def test_a_test_that_reads_the_source_is_weak(call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "asks"),
+    ("path", "code", "asks"),
     [
-        ("if cfg!(debug_assertions) {}", True),
-        ("if cfg!(any(test, windows)) {}", True),
-        ("#[cfg(not(test))]", True),
-        ("#[cfg(not(debug_assertions))]", True),
-        ("#[cfg(test)]", False),
-        ('if cfg!(target_os = "linux") {}', False),
+        ("m.js", "assert.strictEqual = () => {};\n", True),
+        ("m.ts", "if (process.env.JEST_WORKER_ID) { total = 3; }\n", True),
+        ("m.mjs", "globalThis.expect = () => ({ toBe() {} });\n", True),
+        ("m.go", 'var quick = flag.Lookup("test.v") != nil\n', True),
+        ("m.rs", "fn f() -> bool { cfg!(any(test, windows)) }\n", True),
+        ("m.rs", "#[cfg(not(debug_assertions))]\n", True),
+        ("M.java", 'boolean t = hasClass("org.junit.Test");\n', True),
+        ("m.py", "import sys\nx = sys._getframe(1)\n", False),  # it is replayed
+        ("m.js", "if (assert.strictEqual === old) {}\nconst x = process.env.HOME;\n", False),
+        ("main.go", "package main\nvar x = os.Args\n", False),
+        ("m.rs", '#[cfg(test)]\nif cfg!(target_os = "linux") {}\n', False),
     ],
 )
-def test_rust_that_asks_for_its_build(line: str, asks: bool) -> None:
-    assert bool(find_tricks([edit("lib.rs", "", f"{line}\n")], ())) == asks
-
-
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("m.js", "const assert = require('assert');\nassert.strictEqual = () => {};\n"),
-        ("m.ts", "if (process.env.JEST_WORKER_ID) { total = 3; }\n"),
-        ("m.mjs", "globalThis.expect = () => ({ toBe() {} });\n"),
-        ("m.go", 'var quick = flag.Lookup("test.v") != nil\n'),
-        ("m.rs", "fn f() -> bool { cfg!(test) }\n"),
-        ("M.java", 'boolean t = hasClass("org.junit.Test");\n'),
-    ],
-)
-def test_code_that_inspects_its_runner_where_nothing_is_replayed(path: str, code: str) -> None:
-    (trick,) = find_tricks([edit(path, "", code)], ())
-    assert trick.startswith(f"{path}: the patch inspects the test runner (")
-    assert find_tricks([edit(path, code, f"{code}\n")], ()) == ()
-    assert find_tricks([edit(path, "", code)], [code]) == ()  # the project does so already
-
-
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("m.py", "import sys\nx = sys._getframe(1)\n"),  # it is replayed
-        ("m.js", "if (assert.strictEqual === old) {}\nconst x = process.env.HOME;\n"),
-        ("main.go", "package main\nvar x = os.Args\n"),
-    ],
-)
-def test_ordinary_code_of_that_kind(path: str, code: str) -> None:
-    assert find_tricks([edit(path, None, code)], ()) == ()
+def test_code_that_asks_for_its_runner_where_nothing_is_replayed(
+    path: str, code: str, *, asks: bool
+) -> None:
+    assert bool(asks_for_runner([edit(path, "", code)])) is asks
+    assert asks_for_runner([edit(path, code, f"{code}\n")]) == ""
 
 
 @pytest.mark.parametrize("text", ["collect_ignore = ['a']", "addopts = --deselect=a --ignore b"])
