@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
-from agent.llm.paid_replies import ReplyGate, ReplyRecording
+from agent.llm.recording import ReplyGate, ReplyRecording
 from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked, open_locked, replace_file
@@ -236,7 +236,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     hide_programs(Path(job.repository))
     settings = load(job.flags)
     if job.budget_usd is not None:  # earlier replies are counted again as they are used again
-        paid = sum(cost or 0.0 for _, cost, *_ in gate.recording.costs())
+        paid = sum(one.reply.usage.cost_usd or 0.0 for one in gate.recording.exchanges)
         settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))

@@ -1,8 +1,6 @@
 """The model servers: one endpoint is chosen, every call is budgeted, logged and tried again.
 
-`choose_endpoint` finds the server, `resolve_model` the model, and `HttpChatModel` and
-`HttpBatchEmbedder` send calls in one of the `protocols`. `BudgetedChatModel` and `LoggedChatModel`
-wrap any chat model. `agent.llm.recording` and `agent.llm.paid_replies` are optional parts.
+`agent.llm.recording` is an optional part.
 """
 
 from agent.llm.budget import (
@@ -13,10 +11,9 @@ from agent.llm.budget import (
     ask_remote_budget,
     ceiling,
 )
-from agent.llm.call_log import LogFile, LoggedChatModel, Redactor, counting_tries
+from agent.llm.call_log import LogFile, LoggedChatModel, Redactor
 from agent.llm.choice import (
     ENVIRONMENT_NAMES,
-    ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
 )
@@ -30,7 +27,6 @@ from agent.llm.server import (
     ModelServer,
     Resolved,
     Retrier,
-    RetryPolicy,
     resolve_model,
 )
 
@@ -48,18 +44,15 @@ __all__ = [
     "LoggedChatModel",
     "ModelServer",
     "Price",
-    "ProviderSettings",
     "Redactor",
     "RemoteBudget",
     "Resolved",
     "Retrier",
-    "RetryPolicy",
     "Spent",
     "ask_remote_budget",
     "ceiling",
     "choose_embedding_endpoint",
     "choose_endpoint",
-    "counting_tries",
     "create_client",
     "find_price",
     "read_price",

@@ -9,15 +9,14 @@ The host of a miner's run keeps an account of its own, which bounds the run too:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ProviderError, ReplayMismatch
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.endpoint import Endpoint, without_credentials
-from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome, exchange
 from agent.llm.prices import Price
 from agent.llm.protocols import PROTOCOLS
@@ -40,22 +39,17 @@ class Spent:
     limit: float | None = None
 
 
-class Host(Protocol):
-    """The account that the run's host keeps; `RemoteBudget` is the real one."""
-
-    async def ask(self) -> Spent | None:
-        """What has been spent; None when that is unknown. Never raises."""
-        ...
+AskHost = Callable[[], Awaitable["Spent | None"]]
+"""Asks the account that the run's host keeps; None when that is unknown. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits of a run and what is spent. It is a value.
 
-    `max_cost` is in US dollars, `max_tokens` counts input and output together; None means no
-    limit. `price` is the model's, if known. `ceiling` is the `max_cost` of the run's host, checked
-    only when prices are known; `account` is the last statement of the host. `caching`: prompts are
-    written to the provider's cache, which costs more than plain input.
+    `max_cost` is in US dollars, `max_tokens` counts input and output together. `ceiling` is the
+    `max_cost` of the run's host, checked only when prices are known; `account` is its last
+    statement. `caching`: prompts are written to the provider's cache, which costs more.
     """
 
     max_cost: float | None = None
@@ -92,9 +86,10 @@ class Budget:
             )
         used = spent.input_tokens + spent.output_tokens
         needed = worst.input_tokens + worst.output_tokens
+        shown = f"{worst.input_tokens:,} in and up to {worst.output_tokens:,} out"
         if self.max_tokens is not None and used + needed > self.max_tokens:
             raise BudgetExceeded(
-                f"the next call may use {needed:,} tokens ({_tokens(worst)}), but "
+                f"the next call may use {needed:,} tokens ({shown}), but "
                 f"{max(0, self.max_tokens - used):,} of {self.max_tokens:,} are left: raise "
                 "PATCHSHOT_MAX_TOKENS or lower PATCHSHOT_MAX_OUTPUT_TOKENS"
             )
@@ -106,7 +101,11 @@ class Budget:
             )
         for left, of, setting in self._amounts_left():
             if (worst.cost_usd or 0.0) > left:
-                raise _too_dear(worst, left, of, setting)
+                raise BudgetExceeded(
+                    f"the next call may cost {_dollars(worst.cost_usd)} ({shown}), but "
+                    f"{_dollars(max(0.0, left))}{of} is left: raise {setting} or lower "
+                    "PATCHSHOT_MAX_OUTPUT_TOKENS"
+                )
 
     def _amounts_left(self) -> Iterator[tuple[float, str, str]]:
         """US dollars that are left, of what, and the setting that raises them."""
@@ -119,15 +118,22 @@ class Budget:
             yield left, " of the run's budget at its host", "the budget there"
 
 
+def _dollars(amount: float | None) -> str:
+    """An amount with four decimals, or two significant digits if it is smaller."""
+    if amount is None:
+        return "an unknown amount"
+    return f"${amount:.4f}" if amount == 0 or amount >= 0.001 else f"${amount:.2g}"
+
+
 @dataclass(slots=True)
 class _Account:
     """The budget of a run, shared by its models. `pending`: worst cases of running calls.
 
-    `asked`: whether `host` was asked since the last call.
+    `asked`: whether the host was asked since the last call.
     """
 
     budget: Budget
-    host: Host | None
+    ask_host: AskHost | None
     asked: bool = False
     pending: list[Usage] = field(default_factory=list)
 
@@ -136,13 +142,13 @@ class BudgetedChatModel(ChatModelWrapper):
     """A `ChatModel` that checks the budget before each call and records the usage after it.
 
     Running calls count with their worst case. A failed call counts as a call; its tokens and cost
-    are unknown and count as zero or, if no price is known, make the sum unknown. `host` is asked
+    are unknown and count as zero or, if no price is known, make the sum unknown. The host is asked
     before the first call and after each one.
     """
 
-    def __init__(self, inner: ChatModel, budget: Budget, host: Host | None = None) -> None:
+    def __init__(self, inner: ChatModel, budget: Budget, ask_host: AskHost | None = None) -> None:
         super().__init__(inner)
-        self._account = _Account(budget, host)
+        self._account = _Account(budget, ask_host)
         self._price = budget.price
         self._kept = Usage()
 
@@ -210,31 +216,12 @@ class BudgetedChatModel(ChatModelWrapper):
     async def _ask(self) -> None:
         """Ask the host's account, if it may have changed since the last time."""
         account = self._account
-        if account.host is None or account.asked:
+        if account.ask_host is None or account.asked:
             return
         account.asked = True
-        stated = await account.host.ask()
+        stated = await account.ask_host()
         if stated is not None:  # otherwise the last statement still holds: a budget does not grow
             account.budget = replace(account.budget, account=stated)
-
-
-def _too_dear(worst: Usage, left: float, of: str, bound: str) -> BudgetExceeded:
-    price = "is of unknown price"
-    if worst.cost_usd is not None:
-        price = f"may cost {_dollars(worst.cost_usd)}"
-    return BudgetExceeded(
-        f"the next call {price} ({_tokens(worst)}), but {_dollars(max(0.0, left))}{of} is "
-        f"left: raise {bound} or lower PATCHSHOT_MAX_OUTPUT_TOKENS"
-    )
-
-
-def _tokens(usage: Usage) -> str:
-    return f"{usage.input_tokens:,} in and up to {usage.output_tokens:,} out"
-
-
-def _dollars(amount: float) -> str:
-    """An amount with four decimals, or two significant digits if it is smaller."""
-    return f"${amount:.4f}" if amount == 0 or amount >= 0.001 else f"${amount:.2g}"
 
 
 # ------------------------------------------------------------------- the account of the run's host
@@ -244,7 +231,7 @@ _ASK_FAILURES = 3  # in a row; then it is not asked again
 
 
 class RemoteBudget:
-    """Asks one usage endpoint. Its failures bound nothing and are reported once."""
+    """Asks one usage endpoint when called. Its failures bound nothing and are reported once."""
 
     def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient, report: Reporter) -> None:
         self._endpoint = endpoint
@@ -253,15 +240,13 @@ class RemoteBudget:
         self._server = ModelServer(endpoint, client)
         self._failures = 0
 
-    async def ask(self) -> Spent | None:
+    async def __call__(self) -> Spent | None:
         """What has been spent; None when that is unknown."""
         if self._failures >= _ASK_FAILURES:
             return None
         outcome = await self._get()
         spent = read_spent(outcome.value if isinstance(outcome, JsonReply) else None)
         before, self._failures = self._failures, 0 if spent else self._failures + 1
-        if isinstance(outcome, Failure) and outcome.wrong_path:
-            self._failures = _ASK_FAILURES  # a proxy without an account will not get one
         if self._failures and not before:
             place = self._endpoint.usage_url or self._endpoint.base_url
             self._report(
@@ -307,9 +292,9 @@ def _amount(value: Mapping[str, Any], *names: str) -> float | None:
     for name in names:
         given = value.get(name)
         try:
-            amount = float(given) if not isinstance(given, bool) else None  # type: ignore[arg-type]
+            amount = float(given)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             continue
-        if amount is not None and abs(amount) < float("inf"):
+        if math.isfinite(amount) and not isinstance(given, bool):
             return max(0.0, amount)
     return None

@@ -1,7 +1,6 @@
 """Reports each model call, masks secrets, and writes events to a file (`--log-file`, JSON Lines).
 
-The file tells which model was called, how the call ended and what it cost. Prompts and replies are
-never written. Keys are masked in every text.
+Prompts and replies are never written. Keys are masked in every text.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,25 +115,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-# Transports count tries in a list of one and `LoggedChatModel` reports calls; one for each task.
-_TRIES: ContextVar[list[int] | None] = ContextVar("patchshot_tries", default=None)
-
-
-def counting_tries(report: Reporter) -> Reporter:
-    """A reporter for `Retrier` that counts the tries of the running call.
-
-    `Retrier` reports once before each further try.
-    """
-
-    def count(event: Event, /) -> None:
-        tries = _TRIES.get()
-        if tries is not None:
-            tries[0] += 1
-        report(event)
-
-    return count
-
-
 class LoggedChatModel(ChatModelWrapper):
     """A `ChatModel` that reports each call of another one when it ends, also by an exception."""
 
@@ -147,8 +126,6 @@ class LoggedChatModel(ChatModelWrapper):
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """Ask the inner model. Raises what it raises."""
-        tries = [1]
-        token = _TRIES.set(tries)
         clock = asyncio.get_running_loop().time
         started = clock()
         status, error, done = "crashed", "", None
@@ -164,32 +141,20 @@ class LoggedChatModel(ChatModelWrapper):
             status = "cancelled"
             raise
         finally:
-            _TRIES.reset(token)
-            self._tell(done, status, error, clock() - started, tries[0])
-        return done
-
-    def _tell(
-        self,
-        done: Completion | None,
-        status: str,
-        error: str,
-        seconds: float,
-        attempt: int,
-    ) -> None:
-        usage = done.usage if done else None
-        self._report(
-            ModelCall(
-                kind="chat",
-                model=done.model if done else self.model,
-                status=status,
-                seconds=seconds,
-                attempt=attempt,
-                input_tokens=usage.input_tokens if usage else None,
-                output_tokens=usage.output_tokens if usage else None,
-                cost_usd=usage.cost_usd if usage else None,
-                error=error,
+            usage = done.usage if done else None
+            self._report(
+                ModelCall(
+                    kind="chat",
+                    model=done.model if done else self.model,
+                    status=status,
+                    seconds=clock() - started,
+                    input_tokens=usage.input_tokens if usage else None,
+                    output_tokens=usage.output_tokens if usage else None,
+                    cost_usd=usage.cost_usd if usage else None,
+                    error=error,
+                )
             )
-        )
+        return done
 
 
 def dashed_name(value: object) -> str:
@@ -200,9 +165,8 @@ def dashed_name(value: object) -> str:
 class LogFile:
     """A reporter that also appends every event except progress to a file, one JSON object a line.
 
-    Each line has `time` (UTC, milliseconds), `event` (its class, dashed) and the event's fields;
-    every text passes through `redact`. Thread-safe. If the disk fails later, that is reported once
-    and only the log ends.
+    Each line has `time` (UTC, milliseconds), `event` (its class, dashed) and the event's fields.
+    Thread-safe. If the disk fails later, that is reported once and only the log ends.
     """
 
     def __init__(self, path: Path, forward: Reporter, redact: Callable[[str], str]) -> None:

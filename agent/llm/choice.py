@@ -1,23 +1,20 @@
-"""Chooses the model server from explicit settings and the usual environment variables.
-
-The first of these that is set wins:
+"""Chooses the model server. The first of these that is set wins.
 
     PATCHSHOT_BASE_URL, PATCHSHOT_API_KEY     explicit settings
     OPENROUTER_API_KEY                        before the proxies: a miner's container sets both
     RIDGES_INFERENCE_PROVIDER, _API_KEY, _BASE_URL, _EMBEDDING_BASE_URL
     SANDBOX_PROXY_URL, then AI_PROXY_URL (with AI_EMBEDDING_PROXY_URL)
-    OPENAI_API_KEY or OPENAI_BASE_URL, then ANTHROPIC_API_KEY (with ANTHROPIC_BASE_URL)
+    OPENAI_API_KEY or OPENAI_BASE_URL, then ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL
     OLLAMA_HOST                               a local server
 
-The names and addresses of the providers come from their protocols (`agent.llm.protocols`). A local
-server is used only when OLLAMA_HOST names it. Other loopback ports are never probed, because a
-prompt holds the user's code. A key is sent only to the server that it belongs to.
+Loopback ports are never probed, because a prompt holds the user's code. A key is sent only to the
+server that it belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -26,6 +23,7 @@ from pydantic import SecretStr
 from agent.errors import ConfigurationError
 from agent.llm.endpoint import Endpoint, clean_key, normalise_base_url, same_origin
 from agent.llm.protocols import PROTOCOLS
+from agent.settings import Settings
 
 # The run id that the miners' first proxy accepts from a caller that is not an evaluation run.
 NO_RUN_ID = "nocache-1"
@@ -37,66 +35,53 @@ _DEFAULT_PROTOCOL = "openai"  # most servers speak it
 _PROVIDERS = {p.name: p.provider for p in PROTOCOLS.values() if p.provider is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
-    """What the user has set explicitly (PATCHSHOT_BASE_URL, _API_KEY, _MODEL, ... or options).
-
-    `protocol` is None when it follows from the server.
-    """
-
-    base_url: str | None = None
-    api_key: SecretStr | None = None
-    model: str | None = None
-    protocol: str | None = None
-
-
-def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) -> Endpoint:
+def choose_endpoint(settings: Settings, environment: Mapping[str, str]) -> Endpoint:
     """Choose the chat server. Pure: reads nothing but its arguments.
 
-    `environment` holds the variables of `ENVIRONMENT_NAMES` that are set; blank ones count as
-    unset. `Endpoint.model` is "" when none is set and the server's own list may choose it. Raises
-    ConfigurationError, naming the variables to set, when no server or no model is chosen or a value
-    is malformed.
+    `environment` holds the variables of `ENVIRONMENT_NAMES` that are set. `Endpoint.model` is ""
+    when the server's own list may choose it. Raises ConfigurationError.
     """
-    if settings.protocol is not None and settings.protocol not in PROTOCOLS:
+    protocol = None if settings.protocol == "auto" else settings.protocol
+    if protocol is not None and protocol not in PROTOCOLS:
         raise ConfigurationError(
-            f"PATCHSHOT_PROTOCOL is {settings.protocol!r}: it must be one of auto, "
+            f"PATCHSHOT_PROTOCOL is {protocol!r}: it must be one of auto, "
             f"{', '.join(sorted(PROTOCOLS))}"
         )
-    chosen = _explicit_server(settings, environment)
-    chosen = chosen or next(_servers(environment, settings.protocol), None)
+    chosen = _explicit_server(settings, protocol, environment)
+    chosen = chosen or next(_servers(environment, protocol), None)
     if chosen is None:
-        raise ConfigurationError(_no_server(settings.protocol))
+        raise ConfigurationError(
+            "no model server is configured: set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL (and "
+            "PATCHSHOT_API_KEY if it wants a key), or one of OPENROUTER_API_KEY, OPENAI_API_KEY, "
+            "ANTHROPIC_API_KEY together with PATCHSHOT_MODEL, or OLLAMA_HOST for a local server"
+        )
     model = (settings.model or "").strip()
     # A provider's own catalogue may not choose the model: it has hundreds, and the choice costs the
     # user's money. With the contract's bound on the cost the run is a miner's, whose proxy may.
     provider = _provider_at(chosen.base_url)
-    is_bounded = bool(environment.get("RIDGES_MAX_COST_USD", "").strip())
+    is_bounded = _is_set(environment, "RIDGES_MAX_COST_USD")
     if not model and provider and not (is_bounded and _PROVIDERS[provider].before_proxies):
         raise ConfigurationError(
             f"no model is chosen for {chosen.base_url} ({chosen.why}): set PATCHSHOT_MODEL, for "
             f"example {_PROVIDERS[provider].example}"
         )
-    names = [next(iter(_given(environment, names)), "") for names, _ in _SOURCES]
-    unused = tuple(name for name in names if name and not chosen.why.startswith(name))
-    return replace(_with_run(chosen, environment), model=model, unused=unused)
+    return replace(_with_run(chosen, environment), model=model)
 
 
 def choose_embedding_endpoint(
-    settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None = None
+    settings: Settings, environment: Mapping[str, str], chat: Endpoint | None = None
 ) -> Endpoint | None:
     """Choose the embedding server from PATCHSHOT_EMBED_*; None when there is none. Pure.
 
-    Without a base URL of its own it is the chat server (with the chat server's key), or else the
-    first server of the environment that has embeddings. Without a model there is none, unless the
-    server is a miner's proxy, which offers one. Raises ConfigurationError like `choose_endpoint`,
-    and when there is an embedding server without a model.
+    Without a base URL it is the chat server (with its key), or else the first server of the
+    environment that has embeddings. A miner's proxy offers a model. Raises ConfigurationError.
     """
-    model = (settings.model or "").strip()
+    model = (settings.embed_model or "").strip()
+    url = (settings.embed_base_url or "").strip()
     offered = chat is not None and PROTOCOLS[chat.kind].serves_runs
-    if not (model or (settings.base_url or "").strip() or offered):
+    if not (model or url or offered):
         return None
-    server = _embedding_server(settings, environment, chat)
+    server = _embedding_server(url, environment, chat)
     if server is None:
         raise ConfigurationError(
             "PATCHSHOT_EMBED_MODEL is set, but no server for it: set PATCHSHOT_EMBED_BASE_URL "
@@ -106,7 +91,7 @@ def choose_embedding_endpoint(
         raise ConfigurationError(
             "PATCHSHOT_EMBED_BASE_URL is set without a model: set PATCHSHOT_EMBED_MODEL too"
         )
-    own_key = clean_key(settings.api_key, "PATCHSHOT_EMBED_API_KEY")
+    own_key = clean_key(settings.embed_api_key, "PATCHSHOT_EMBED_API_KEY")
     if own_key or not server.api_key:
         server = replace(server, api_key=own_key, key_setting="PATCHSHOT_EMBED_API_KEY")
     server = _with_run(server, environment)
@@ -117,39 +102,28 @@ def _with_run(server: Endpoint, environment: Mapping[str, str]) -> Endpoint:
     """The server with the run's id (EVALUATION_RUN_ID, else RUN_ID) where it keeps accounts."""
     if not PROTOCOLS[server.kind].serves_runs:
         return server
-    names = _given(environment, ("EVALUATION_RUN_ID", "RUN_ID"))
-    run_id = environment[names[0]].strip() if names else NO_RUN_ID
-    return replace(server, run_id=run_id)
-
-
-def _no_server(protocol: str | None) -> str:
-    if protocol is not None:
-        return (
-            f"no server that speaks {protocol!r} (PATCHSHOT_PROTOCOL) is configured: set "
-            "PATCHSHOT_BASE_URL, or leave PATCHSHOT_PROTOCOL out"
-        )
-    return (
-        "no model server is configured: set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL (and "
-        "PATCHSHOT_API_KEY if it wants a key), or one of OPENROUTER_API_KEY, OPENAI_API_KEY, "
-        "ANTHROPIC_API_KEY together with PATCHSHOT_MODEL, or OLLAMA_HOST for a local server"
-    )
+    names = ("EVALUATION_RUN_ID", "RUN_ID")
+    ids = [environment[name].strip() for name in names if _is_set(environment, name)]
+    return replace(server, run_id=ids[0] if ids else NO_RUN_ID)
 
 
 # ------------------------------------------------------------------------------- explicit settings
 
 
-def _explicit_server(settings: ProviderSettings, environment: Mapping[str, str]) -> Endpoint | None:
+def _explicit_server(
+    settings: Settings, protocol: str | None, environment: Mapping[str, str]
+) -> Endpoint | None:
     key = clean_key(settings.api_key, "PATCHSHOT_API_KEY")
     if settings.base_url and settings.base_url.strip():
-        server = _server_at(settings.base_url, settings.protocol, environment, "PATCHSHOT_BASE_URL")
+        server = _server_at(settings.base_url, protocol, environment, "PATCHSHOT_BASE_URL")
         return replace(server, api_key=key, key_setting="PATCHSHOT_API_KEY") if key else server
     if key is None:
         return None
     # The longest prefix tells whose key it is.
     fitting = [n for n, p in _PROVIDERS.items() if key.get_secret_value().startswith(p.key_prefix)]
     name = max(fitting, key=lambda name: len(_PROVIDERS[name].key_prefix), default=None)
-    if settings.protocol in _PROVIDERS:
-        name = settings.protocol
+    if protocol in _PROVIDERS:
+        name = protocol
     if name is None:  # the key may belong to anybody, so it is sent to nobody
         raise ConfigurationError(
             "PATCHSHOT_API_KEY does not tell whose key it is (OpenRouter's, Anthropic's and "
@@ -179,11 +153,11 @@ def _server_at(
 
 
 def _embedding_server(
-    settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None
+    url: str, environment: Mapping[str, str], chat: Endpoint | None
 ) -> Endpoint | None:
     setting = "PATCHSHOT_EMBED_BASE_URL"
-    if settings.base_url and settings.base_url.strip():
-        server = _server_at(settings.base_url, settings.protocol, environment, setting)
+    if url:
+        server = _server_at(url, None, environment, setting)
         if chat is None or not same_origin(server.base_url, chat.base_url):
             return server
         return replace(server, api_key=chat.api_key, key_setting=chat.key_setting, kind=chat.kind)
@@ -204,7 +178,7 @@ def _servers(environment: Mapping[str, str], kind: str | None) -> Iterator[Endpo
 
     Raises ConfigurationError for a malformed variable of the server that is reached.
     """
-    for _, read in _SOURCES:
+    for read in _SOURCES:
         server = read(environment)
         if server is not None and kind in (None, server.kind):
             yield server
@@ -212,16 +186,15 @@ def _servers(environment: Mapping[str, str], kind: str | None) -> Iterator[Endpo
 
 def _key_owner(environment: Mapping[str, str], url: str) -> Endpoint | None:
     """The server of the environment whose key belongs to the server at `url`."""
-    for _, read in _SOURCES:
+    for read in _SOURCES:
         try:
             server = read(environment)
         except ConfigurationError:
             continue  # a malformed variable of a server that is not asked
         if server is None or server.api_key is None:
             continue
-        if any(place and same_origin(place, url) for place in (
-            server.base_url, server.embedding_base_url
-        )):  # fmt: skip
+        places = filter(None, (server.base_url, server.embedding_base_url))
+        if any(same_origin(place, url) for place in places):
             return server
     return None
 
@@ -236,16 +209,16 @@ def _provider_server(
 ) -> Endpoint:
     """The provider's own server, or the one that its `url_name` gives instead."""
     provider = _PROVIDERS[name]
-    given = _url(environment, provider.url_name) if provider.url_name else None
+    given = _url(environment, provider.url_name)
     url_setting = provider.url_name if given else "PATCHSHOT_BASE_URL"
     return Endpoint(given or provider.base_url, key, "", name, why, provider.key_name, url_setting)
 
 
 def _by_key(name: str, environment: Mapping[str, str]) -> Endpoint | None:
-    """The provider's server, if its key (or the address that suffices) is set."""
+    """The provider's server, if its key or its other address is set."""
     provider = _PROVIDERS[name]
     key = _key(environment, provider.key_name)
-    if key is None and (provider.needs_key or not _given(environment, (provider.url_name,))):
+    if key is None and not _is_set(environment, provider.url_name):
         return None
     why = f"{provider.key_name if key else provider.url_name} is set"
     server = _provider_server(name, key, why, environment)
@@ -282,7 +255,7 @@ def _proxy(name: str, embeddings: str, environment: Mapping[str, str]) -> Endpoi
     base_url = _url(environment, name)
     if base_url is None:
         return None
-    other = _url(environment, embeddings) if embeddings else None
+    other = _url(environment, embeddings)
     why = f"{name} is set"
     return Endpoint(base_url, None, "", "miner", why, url_setting=name, embedding_base_url=other)
 
@@ -304,40 +277,35 @@ def _ollama(environment: Mapping[str, str]) -> Endpoint | None:
     return Endpoint(base_url, None, "", _DEFAULT_PROTOCOL, why, url_setting="OLLAMA_HOST")
 
 
-_Source = tuple[tuple[str, ...], Callable[[Mapping[str, str]], Endpoint | None]]
-
-
-def _source_of(name: str) -> _Source:
-    provider = _PROVIDERS[name]
-    names = (provider.key_name,) if provider.needs_key else (provider.key_name, provider.url_name)
-    return names, partial(_by_key, name)
-
-
-# Ways to name a server: any one of the variables is enough.
-_SOURCES: tuple[_Source, ...] = (
-    *(_source_of(name) for name, p in _PROVIDERS.items() if p.before_proxies),
-    (("RIDGES_INFERENCE_PROVIDER", "RIDGES_INFERENCE_BASE_URL"), _ridges),
-    (("SANDBOX_PROXY_URL",), partial(_proxy, "SANDBOX_PROXY_URL", "")),
-    (("AI_PROXY_URL",), partial(_proxy, "AI_PROXY_URL", "AI_EMBEDDING_PROXY_URL")),
-    *(_source_of(name) for name, p in _PROVIDERS.items() if not p.before_proxies),
-    (("OLLAMA_HOST",), _ollama),
+_SOURCES: tuple[Callable[[Mapping[str, str]], Endpoint | None], ...] = (
+    *(partial(_by_key, name) for name, p in _PROVIDERS.items() if p.before_proxies),
+    _ridges,
+    partial(_proxy, "SANDBOX_PROXY_URL", ""),
+    partial(_proxy, "AI_PROXY_URL", "AI_EMBEDDING_PROXY_URL"),
+    *(partial(_by_key, name) for name, p in _PROVIDERS.items() if not p.before_proxies),
+    _ollama,
 )
 
 ENVIRONMENT_NAMES = (
-    *(name for names, _ in _SOURCES for name in names),
-    *(p.url_name for p in _PROVIDERS.values() if p.url_name and p.needs_key),
+    *(p.key_name for p in _PROVIDERS.values()),
+    *(p.url_name for p in _PROVIDERS.values() if p.url_name),
+    "RIDGES_INFERENCE_PROVIDER",
     "RIDGES_INFERENCE_API_KEY",
+    "RIDGES_INFERENCE_BASE_URL",
     "RIDGES_INFERENCE_EMBEDDING_BASE_URL",
     "RIDGES_MAX_COST_USD",
+    "SANDBOX_PROXY_URL",
+    "AI_PROXY_URL",
     "AI_EMBEDDING_PROXY_URL",
     "EVALUATION_RUN_ID",
     "RUN_ID",
+    "OLLAMA_HOST",
 )
 """All environment variables that this module reads."""
 
 
-def _given(environment: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if environment.get(name, "").strip()]
+def _is_set(environment: Mapping[str, str], name: str) -> bool:
+    return bool(environment.get(name, "").strip())
 
 
 def _key(environment: Mapping[str, str], name: str) -> SecretStr | None:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import (
@@ -22,8 +23,8 @@ from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, one_line, read_error_text, redact
 from agent.llm.http import OnText, Outcome, ReplyStream
 from agent.llm.protocols.base import ChatCall
-from agent.llm.replies import ReadReply
-from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier, RetryPolicy
+from agent.llm.replies import ReadReply, read_vectors
+from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
 from agent.shared.secrets import mask_secrets
 from agent.types import Completion, Prompt, Usage
 from agent.types.events import Notice
@@ -60,12 +61,10 @@ class ChatModelWrapper:
 class HttpChatModel:
     """`ChatModel` over HTTP, in the protocol of `endpoint.kind`.
 
-    A field that the server refuses (`max_tokens`, a temperature, a response format) is left out
-    from then on. A prompt with a schema should contain the word JSON, because some servers insist
-    on it. `counter` counts tokens when the server gives no usage. `others` are models to try next
-    when the server does not have `endpoint.model` or forbids it; they are given only when the user
-    has not chosen the model. Replies are streamed where the server can, so that a long one does not
-    run into the time limit of a request, and `on_text` is told how long they are so far.
+    A field that the server refuses is left out from then on. A prompt with a schema should contain
+    the word JSON, because some servers insist on it. `counter` counts tokens when the server does
+    not. `others`: models to try next when the server refuses one that the user has not chosen.
+    `on_text` is told how long a streamed reply is so far.
     """
 
     def __init__(
@@ -123,10 +122,6 @@ class HttpChatModel:
             )
         if prompt.dialogue is not None and reply.called is not None:
             reply = replace(reply, text=reply.called.as_text())
-        text = reply.text.strip()
-        if schema is not None and reply.finish_reason == "stop" and text and text[0] not in "{[":
-            # Prose: the server ignores the schema, and may honour a plainer format.
-            self._protocol = self._protocol.plainer()
         return Completion(
             reply.text,
             reply.model or self.model,
@@ -152,7 +147,11 @@ class HttpChatModel:
                     self._effort,
                 )
             )
-            stream = self._stream(body)
+            stream: Callable[[], ReplyStream] | None = None
+            if self._streams and protocol.streaming is not None:
+                fields, assembler = protocol.streaming
+                body |= fields
+                stream = partial(ReplyStream, assembler, self._on_text)
             outcome = await self._server.post(protocol.path, body, self._as_failure, stream)
             if not isinstance(outcome, Failure):
                 return outcome
@@ -165,15 +164,6 @@ class HttpChatModel:
                 return outcome
             if adapted is not None and self._protocol == protocol:
                 self._protocol = adapted  # otherwise a concurrent call has adapted it already
-
-    def _stream(self, body: dict[str, Any]) -> Callable[[], ReplyStream] | None:
-        """Ask for a streamed reply in `body`; return what makes a reader. None: not streamed."""
-        streaming = self._protocol.streaming
-        if not self._streams or streaming is None:
-            return None
-        fields, assembler = streaming
-        body |= fields
-        return lambda: ReplyStream(assembler(), self._on_text)
 
     def _as_failure(self, value: Any) -> Failure | None:
         """The failure that a server sent as if it were an answer."""
@@ -221,8 +211,9 @@ class HttpBatchEmbedder:
     """`BatchEmbedder` over HTTP, in the protocol of `endpoint.kind`.
 
     Each call is one attempt; the caller retries. `kind` makes no difference to these protocols.
-    `max_batch` None: as many texts as the protocol takes.
     """
+
+    max_concurrency: int | None = None
 
     def __init__(
         self,
@@ -231,22 +222,17 @@ class HttpBatchEmbedder:
         *,
         request_seconds: float = REQUEST_SECONDS,
         time_left: Callable[[], float] = lambda: float("inf"),
-        max_batch: int | None = None,
-        max_concurrency: int | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._server = ModelServer(
             endpoint,
             client,
-            retrier=Retrier(RetryPolicy(tries=1), time_left=time_left),
+            retrier=Retrier(tries=1, time_left=time_left),
             request_seconds=request_seconds,
             embeddings=True,
         )
-        make = self._server.protocol.embeddings
-        self._protocol = make(endpoint) if make else None
-        largest = self._protocol.max_batch if self._protocol else 1
-        self.max_batch = min(max_batch or largest, largest)
-        self.max_concurrency = max_concurrency
+        self._protocol = self._server.protocol.embeddings
+        self.max_batch = self._protocol.max_batch if self._protocol else 1
         self._has_answered = False
 
     @property
@@ -269,29 +255,22 @@ class HttpBatchEmbedder:
         # Secrets must not leave this machine; masking keeps the number and order of the texts.
         masked = [mask_secrets(text).text for text in texts]
         longest = max(map(len, texts))
-        while True:
-            body = protocol.body(self._endpoint.model, masked)
-            outcome = await self._server.post(protocol.path, body)
-            if not isinstance(outcome, Failure):
-                break
-            adapted = protocol.adapted(outcome)
-            if adapted is None:
-                raise self._translate(outcome, longest)
-            self._protocol = protocol = adapted
-        vectors = protocol.read(outcome.value, len(texts))
+        body = protocol.body(self._endpoint, masked)
+        outcome = await self._server.post(protocol.path, body)
+        if isinstance(outcome, Failure):
+            raise self._translate(outcome, longest)
+        value = outcome.value
+        vectors = read_vectors(value, len(texts))
+        if vectors is None and isinstance(value, dict) and any(map(value.get, _ERROR_KEYS)):
+            # Some proxies report errors with the status 200.
+            raise self._translate(read_error_text(json.dumps(value), self._endpoint), longest)
         if vectors is None:
-            raise self._no_vectors(outcome.value, len(texts), longest)
+            raise ProviderError(
+                f"{host_of(self._endpoint)} answers with JSON that is not {len(texts)} vectors of "
+                f"one length: check PATCHSHOT_EMBED_BASE_URL and {self._endpoint.model_setting}"
+            )
         self._has_answered = True
         return vectors
-
-    def _no_vectors(self, value: Any, count: int, longest: int) -> ProviderError:
-        """The error for JSON without vectors. Some proxies report errors with the status 200."""
-        if isinstance(value, dict) and any(value.get(key) for key in _ERROR_KEYS):
-            return self._translate(read_error_text(json.dumps(value), self._endpoint), longest)
-        return ProviderError(
-            f"{host_of(self._endpoint)} answers with JSON that is not {count} vectors of "
-            f"one length: check PATCHSHOT_EMBED_BASE_URL and {self._endpoint.model_setting}"
-        )
 
     def _translate(self, failure: Failure, longest: int) -> ProviderError:
         """The error of a failure. `longest`: characters of the longest text that was sent."""
@@ -303,8 +282,8 @@ class HttpBatchEmbedder:
             )
         if isinstance(failure.error, BudgetRefused):
             return failure.error
-        unknown = type(failure.error) is not ProviderError or self._has_answered
-        if failure.wrong_path or failure.status == 501 or (failure.status == 422 and not unknown):
+        is_plain = failure.status == 422 and type(failure.error) is ProviderError
+        if (failure.wrong_path or failure.status == 501 or is_plain) and not self._has_answered:
             return EmbeddingsUnsupported(self._unsupported(str(failure.status)))
         return failure.error
 

@@ -1,9 +1,9 @@
-"""`Endpoint`: where requests go, with which key, and why. Helpers for URLs and keys."""
+"""`Endpoint`: where requests go, with which key, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -27,13 +27,10 @@ _SERVED_PATHS = (
 class Endpoint:
     """One model on one server. `base_url` has no slash at the end; `why` says what chose it.
 
-    `kind` is a name of `agent.llm.protocols.PROTOCOLS`. `api_key` is None for a server
-    that needs none; it prints as asterisks. `model` is "" when the server is asked for one
-    (`resolve_model`). `key_setting`, `url_setting` and `model_setting` name the settings that
-    the user changes when the server refuses them. `run_id` identifies the run to the miners'
-    proxy. `usage_url` answers a GET, without a key, with what the run has spent.
-    `embedding_base_url` is set when the same key opens another server for embeddings. `unused`
-    names variables that would have chosen another server if this one had not come first.
+    `kind` is a name of `PROTOCOLS`. `model` is "" when the server is asked for one. The names of
+    settings are those that a refusal tells to change. `run_id` is for the miners' proxy;
+    `usage_url` answers a GET, without a key, with what the run has spent. `embedding_base_url`:
+    another server of the same key.
     """
 
     base_url: str
@@ -47,16 +44,19 @@ class Endpoint:
     run_id: str = ""
     usage_url: str | None = None
     embedding_base_url: str | None = None
-    unused: tuple[str, ...] = ()
 
 
 def normalise_base_url(value: str, setting: str) -> str:
     """`value` without blanks, a slash at the end, or the path of one call (`/chat/completions`).
 
-    Raises ConfigurationError when it is no http(s) URL; `setting` names where it came from.
+    Raises ConfigurationError, which names `setting`.
     """
     url = value.strip().rstrip("/")
-    parts = _split(url, setting)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # checked only when read
+    except ValueError as error:
+        raise ConfigurationError(f"{setting} is not a URL ({error}): correct it") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         hint = f"http://{url}" if url and "://" not in url else "https://host/v1"
         raise ConfigurationError(
@@ -94,10 +94,7 @@ def same_origin(one: str, other: str) -> bool:
 
 
 def clean_key(key: SecretStr | None, setting: str) -> SecretStr | None:
-    """The key without the line end that `$(cat file)` leaves; None when blank.
-
-    Raises ConfigurationError when no HTTP header can carry it.
-    """
+    """The key without blanks around it; None when empty. Raises ConfigurationError."""
     value = key.get_secret_value().strip() if key else ""
     if not value:
         return None
@@ -106,12 +103,3 @@ def clean_key(key: SecretStr | None, setting: str) -> SecretStr | None:
             f"{setting} has characters that no HTTP header can carry: copy the key again"
         )
     return SecretStr(value)
-
-
-def _split(url: str, setting: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # checked only when read
-    except ValueError as error:
-        raise ConfigurationError(f"{setting} is not a URL ({error}): correct it") from None
-    return parts

@@ -1,15 +1,14 @@
 """Turns a model server's refusals into errors that say what to do. Pure functions.
 
-`Failure` is the value that `agent.llm.http`, `agent.llm.server` and the clients pass on; its
-`error` is raised at the very end. Server texts are shown in one line and without keys.
+`Failure` is passed on as a value; its `error` is raised at the very end.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -126,7 +125,10 @@ _BUDGET_SPENT = _words(
     r"(budget|cost limit)\b.{0,60}(exceeded|exhausted|reached|spent)|exceed\w* .{0,30}budget"
 )
 # A run that the miners' proxy does not know, or that is over.
-_RUN = _words(r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists")
+_RUN = _words(
+    r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists"
+    r"|run_id.*valid uuid|valid uuid.*run_id"
+)
 _WRONG_PATH = _words(r"unexpected endpoint|unknown (request )?(url|endpoint|route)")
 _KEY = _words(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed")
 # The status of the provider behind a proxy, as the proxy words it: "request: 413 - {".
@@ -147,60 +149,52 @@ _RULES: tuple[tuple[str, frozenset[int], re.Pattern[str] | None], ...] = (
     ("budget", frozenset({400, 402, 403}), _BUDGET_SPENT),
     ("credit", frozenset({402}), None),
     ("credit", frozenset({400, 403, 429}), _CREDIT),
-    ("run", frozenset({400, 404}), _RUN),
+    ("run", frozenset({400, 404, 422}), _RUN),
     ("key", frozenset({401, 403}), None),
     ("key", frozenset({400}), _KEY),
     ("model", frozenset({400, 404, 422}), _MODEL),
-    ("path", frozenset({404, 405}), None),
+    ("path", frozenset({404, 405, *range(300, 400)}), None),
     ("rate", frozenset({429}), None),
     ("down", _RETRIABLE_STATUS, None),
-    ("redirect", frozenset(range(300, 400)), None),
-    ("proxy", frozenset({407}), None),
 )
 _ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
     "too long": (
         ContextTooLong,
-        "the prompt is too long for model {model} ({said}): lower PATCHSHOT_CONTEXT_TOKENS or "
+        "the prompt is too long for model {model} ({reason}): lower PATCHSHOT_CONTEXT_TOKENS or "
         "PATCHSHOT_MAX_OUTPUT_TOKENS, or choose a model with a larger context",
     ),
     "budget": (
         BudgetRefused,
-        "{host} refuses further calls, the run's budget there is spent ({said}): raise it there, "
+        "{host} refuses further calls, the run's budget there is spent ({reason}): raise it there, "
         "or make fewer or smaller calls",
     ),
     "credit": (
         ProviderError,
-        "{host} has no credit left for {key} ({said}): add credit or use another key",
+        "{host} has no credit left for {key} ({reason}): add credit or use another key",
     ),
     "run": (
         ProviderError,
-        "{host} does not take run {run!r} ({said}): set EVALUATION_RUN_ID to a run that is under "
+        "{host} does not take run {run!r} ({reason}): set EVALUATION_RUN_ID to a run that is under "
         "way there",
     ),
-    "key": (AuthenticationFailed, "{host} refuses the key ({said}): check {key}"),
-    "no key": (AuthenticationFailed, "{host} wants a key ({said}): set {key}"),
+    "key": (AuthenticationFailed, "{host} refuses the key ({reason}): check {key}"),
+    "no key": (AuthenticationFailed, "{host} wants a key ({reason}): set {key}"),
     "forbidden": (
         AuthenticationFailed,
-        "{host} does not allow this ({said}): check that {key} may use model {model}",
+        "{host} does not allow this ({reason}): check that {key} may use model {model}",
     ),
     "path": (
         ProviderError,
-        "{base_url} does not serve this call ({said}): check {url}, it usually ends with /v1",
+        "{base_url} does not serve this call ({reason}): check {url}, it usually ends with /v1",
     ),
     "rate": (
         ProviderUnreachable,
-        "{host} limits the rate of calls ({said}): wait, or make fewer at once",
+        "{host} limits the rate of calls ({reason}): wait, or make fewer at once",
     ),
-    "down": (ProviderUnreachable, "{host} fails ({said}): try again later"),
-    "redirect": (
-        ProviderError,
-        "{host} redirects to {target} ({said}): set {url} to the address that answers, redirects "
-        "are not followed with a key",
-    ),
-    "proxy": (ProviderError, "the HTTP proxy wants a password ({said}): check HTTPS_PROXY"),
+    "down": (ProviderUnreachable, "{host} fails ({reason}): try again later"),
     "other": (
         ProviderError,
-        "{host} refuses the request ({said}): check {model_setting} and the settings of the call",
+        "{host} refuses the request ({reason}): check {model_setting} and the settings of the call",
     ),
 }
 
@@ -210,8 +204,7 @@ class Failure:
     """One attempt that gave no usable reply.
 
     `retriable`: the same request may succeed later, after `retry_after` seconds if the server says
-    so. `wrong_path`: the URL is not served at all. `wording` is the server's text, by which
-    protocols adapt the request; it is redacted like `error`.
+    so. `wrong_path`: the URL is not served at all. `wording`: the server's text, redacted.
     """
 
     error: ProviderError
@@ -234,17 +227,14 @@ class RawReply:
 def read_failure(reply: RawReply, endpoint: Endpoint, now: datetime) -> Failure:
     """The failure of a reply other than 2xx. `now` has a time zone; Retry-After may be a date."""
     shown, matched = wordings(reply.body, endpoint.api_key)
-    kind = _kind(reply.status, matched, endpoint, reply.headers)
+    if 300 <= reply.status < 400:
+        target = without_credentials(reply.headers.get("location", "elsewhere"))
+        shown = f"redirects to {one_line(redact(target))}"
+    wait = retry_after(reply.headers, now)
+    failure = _failure(reply.status, shown, matched, endpoint, wait)
     # The first generation of the miners' gateway answers 403 with a page to paths it does not know.
-    wrong_path = kind == "path" or (reply.status == 403 and is_markup(reply.body))
-    return Failure(
-        _error(kind, reply.status, shown, matched, endpoint, reply.headers),
-        kind in ("rate", "down"),
-        retry_after(reply.headers, now),
-        reply.status,
-        matched,
-        wrong_path,
-    )
+    is_page = reply.status == 403 and is_markup(reply.body)
+    return replace(failure, wrong_path=failure.wrong_path or is_page)
 
 
 def read_embedded_error(value: Any, endpoint: Endpoint) -> Failure | None:
@@ -268,11 +258,8 @@ def read_error_text(text: str, endpoint: Endpoint, status: int = 200) -> Failure
     A `status` below 400 is replaced by the one that the words suggest.
     """
     shown, matched = wordings(text.encode("utf-8", "replace"), endpoint.api_key)
-    if status < 400:
-        status = _status_in(matched)
-    kind = _kind(status, matched, endpoint, {})
-    error = _error(kind, status, shown, matched, endpoint, {})
-    return Failure(error, kind in ("rate", "down"), None, status, matched, kind == "path")
+    status = status if status >= 400 else _status_in(matched)
+    return _failure(status, shown, matched, endpoint, None)
 
 
 def _status_in(matched: str) -> int:
@@ -307,18 +294,14 @@ def unreadable(reply: RawReply, endpoint: Endpoint) -> Failure:
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds to wait as the server asks (RFC 9110: seconds or a date), never negative.
 
-    A date is compared with the server's own (its Date header), since the clocks may differ. `now`
-    takes its place where the server does not say it.
+    A date is compared with the server's own (its Date header), since the clocks may differ.
     """
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        if 0 <= seconds < float("inf"):
-            return seconds
-    moment, server_time = _date(headers, "retry-after"), _date(headers, "date") or now
-    return None if moment is None else max(0.0, (moment - server_time).total_seconds())
+    try:
+        seconds = float(headers.get("retry-after", ""))
+    except ValueError:
+        moment, server_time = _date(headers, "retry-after"), _date(headers, "date") or now
+        return None if moment is None else max(0.0, (moment - server_time).total_seconds())
+    return seconds if 0 <= seconds < float("inf") else None
 
 
 def _date(headers: Mapping[str, str], name: str) -> datetime | None:
@@ -329,47 +312,44 @@ def _date(headers: Mapping[str, str], name: str) -> datetime | None:
     return None if moment.tzinfo is None else moment
 
 
-def _kind(status: int, matched: str, endpoint: Endpoint, headers: Mapping[str, str]) -> str:
-    """The refusal of `_ADVICE` that a status and its wording are."""
+def _failure(
+    status: int, shown: str, matched: str, endpoint: Endpoint, wait: float | None
+) -> Failure:
+    kind = _kind(status, matched, endpoint, refills=wait is not None)
+    error = _error(kind, f"{status}: {shown}" if shown else str(status), matched, endpoint)
+    return Failure(error, kind in ("rate", "down"), wait, status, matched, kind == "path")
+
+
+def _kind(status: int, matched: str, endpoint: Endpoint, *, refills: bool) -> str:
+    """The refusal of `_ADVICE` that a status and its wording are. `refills`: a quota does."""
     for kind, statuses, words in _RULES:
         if status not in statuses or (words is not None and not words.search(matched)):
             continue
-        if kind == "credit" and status == 429 and "retry-after" in headers:
-            continue  # a quota that refills
+        if kind == "credit" and status == 429 and refills:
+            continue
         if kind == "run" and not endpoint.run_id:
             continue
         if kind == "path" and status == 404 and endpoint.model and endpoint.model in matched:
             return "model"
-        return kind
+        if kind == "key" and endpoint.api_key is None:
+            return "no key"
+        return "forbidden" if kind == "key" and status == 403 else kind
     return "other"
 
 
-def _error(
-    kind: str,
-    status: int,
-    shown: str,
-    matched: str,
-    endpoint: Endpoint,
-    headers: Mapping[str, str],
-) -> ProviderError:
-    said = f"{status}: {shown}" if shown else str(status)
+def _error(kind: str, reason: str, matched: str, endpoint: Endpoint) -> ProviderError:
     if kind == "model":
-        return unknown_model_error(endpoint, said)
-    if kind == "key" and endpoint.api_key is None:
-        kind = "no key"
-    elif kind == "key" and status == 403:
-        kind = "forbidden"
+        return unknown_model_error(endpoint, reason)
     make, text = _ADVICE[kind]
     message = text.format(
         host=host_of(endpoint),
         base_url=without_credentials(endpoint.base_url),
-        said=said,
+        reason=reason,
         key=endpoint.key_setting,
         url=endpoint.url_setting,
         model=endpoint.model or "of its own choice",
         model_setting=endpoint.model_setting,
         run=endpoint.run_id,
-        target=one_line(redact(without_credentials(headers.get("location", "elsewhere")))),
     )
     if make is ContextTooLong:
         limit, counted = read_context_limit(matched)
@@ -378,12 +358,12 @@ def _error(
 
 
 def unknown_model_error(
-    endpoint: Endpoint, said: str, nearest: tuple[str, ...] = ()
+    endpoint: Endpoint, reason: str, nearest: Sequence[str] = ()
 ) -> UnknownModel:
     """The error for a model the server does not have; `nearest` are names that it has."""
     has = f"it has {', '.join(nearest)}" if nearest else "see the server's list of models"
     return UnknownModel(
-        f"{host_of(endpoint)} has no model {endpoint.model!r} ({said}): set "
+        f"{host_of(endpoint)} has no model {endpoint.model!r} ({reason}): set "
         f"{endpoint.model_setting} to one that it has; {has}"
     )
 
@@ -392,30 +372,17 @@ def unknown_model_error(
 
 _NUMBER = r"(\d[\d,_]{0,12})"
 
-# Wordings as seen from OpenAI, OpenRouter, vLLM, Anthropic, llama.cpp, Mistral, Gemini, Cohere and
-# text-generation-inference, in this order.
-_LIMITS = tuple(
-    _words(pattern)
-    for pattern in (
-        rf"maximum context length (?:is|of)\D{{0,12}}{_NUMBER}",
-        rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}[^>]{{0,60}}> {_NUMBER}",
-        rf"context (?:size|window|length|limit) (?:is |of |\()?(?:only )?{_NUMBER}",
-        rf"{_NUMBER} maximum context length",
-        rf"maximum number of tokens allowed \(?{_NUMBER}",
-        rf"cannot exceed {_NUMBER}",
-        rf"tokens`? (?:\+ `?max_new_tokens`? )?must be <= {_NUMBER}",
-        rf"must have less than {_NUMBER} tokens",
-    )
+# Wordings of OpenAI, OpenRouter and vLLM, of Anthropic, and of llama.cpp. Others state no limit.
+_LIMITS = (
+    _words(rf"maximum context length (?:is|of)\D{{0,12}}{_NUMBER}"),
+    _words(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}[^>]{{0,60}}> {_NUMBER}"),
+    _words(rf"context (?:size|window|length|limit) (?:is |of |\()?(?:only )?{_NUMBER}"),
 )
-_COUNTS = tuple(
-    _words(pattern)
-    for pattern in (
-        rf"{_NUMBER} (?:in the messages|of text input|input tokens|`inputs` tokens)",
-        rf"(?:resulted in|request has|prompt contains|received|request \(|count \() ?{_NUMBER}",
-        rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}",
-        rf"given: {_NUMBER}",
-        rf"requested (?:about )?{_NUMBER} tokens",
-    )
+_COUNTS = (
+    _words(rf"{_NUMBER} (?:in the messages|of text input|input tokens)"),
+    _words(rf"(?:resulted in|request has|request \() ?{_NUMBER}"),
+    _words(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}"),
+    _words(rf"requested (?:about )?{_NUMBER} tokens"),
 )
 _LARGEST = 100_000_000  # no model has a larger window
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -14,8 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx
 
@@ -40,6 +37,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _MAX_CONNECTIONS = 64
 _KEEP_ALIVE_SECONDS = 30.0  # shorter than the idle limit of common gateways (60 s)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_PROXIES = "HTTPS_PROXY, HTTP_PROXY and ALL_PROXY"
 
 OnText = Callable[[int], None]
 """Is told how many characters a streamed reply has so far."""
@@ -64,17 +62,15 @@ def create_client(
     """The client that all calls share; the caller closes it (`async with`).
 
     With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR are used.
-    `ca_bundle` is a file or folder of certificates that replaces the usual ones. HTTP/2 is used
-    when the server offers it. Redirects are not followed: a POST would turn into a GET.
-    `transport` replaces the network. Raises ConfigurationError for unusable variables.
+    `ca_bundle` is a file or folder of certificates that replaces the usual ones. Redirects are not
+    followed: a POST would turn into a GET. `transport` replaces the network. Raises
+    ConfigurationError for unusable variables.
     """
     try:
         return httpx.AsyncClient(
             transport=transport,
             trust_env=trust_env,
             verify=usual_trust(trust_env=trust_env) if ca_bundle is None else _trusting(ca_bundle),
-            # h2 is a dependency, but a miner's container may have httpx only.
-            http2=importlib.util.find_spec("h2") is not None,
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(
@@ -90,11 +86,8 @@ def create_client(
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
         reason = one_line(without_credentials(str(error)))
-        proxies = sorted(getproxies_environment().items())
-        named = [f"{kind.upper()}_PROXY ({_place(url)})" for kind, url in proxies if kind != "no"]
         raise ConfigurationError(
-            f"the HTTP proxy of the environment cannot be used ({reason}): check "
-            f"{', '.join(named) or 'HTTPS_PROXY, HTTP_PROXY and ALL_PROXY'}"
+            f"the HTTP proxy of the environment cannot be used ({reason}): check {_PROXIES}"
         ) from None
     except (OSError, ssl.SSLError) as error:
         files = [f"{name} ({os.environ[name]})" for name in _CERTIFICATES if os.environ.get(name)]
@@ -105,28 +98,14 @@ def create_client(
         ) from None
 
 
-def _proxy_of(url: str) -> tuple[str, str] | None:
-    """The variable and the host of the proxy on the way to `url`; None without one."""
-    proxies = getproxies_environment()
-    parts = urlsplit(url)
-    kind = next((kind for kind in (parts.scheme, "all") if proxies.get(kind)), None)
-    if kind is None or proxy_bypass(parts.hostname or "", proxies):
-        return None
-    return f"{kind.upper()}_PROXY", _place(proxies[kind])
-
-
-def _place(proxy: str) -> str:
-    return one_line(without_credentials(proxy).rpartition("://")[2].partition("/")[0], 80)
-
-
 def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
     """The certificates that are trusted by default, read once a process.
 
     Reading takes 20 ms, so a fork server calls this before it forks. Raises OSError and
     ssl.SSLError for files that cannot be read.
     """
-    named = (os.environ.get(name, "") for name in _CERTIFICATES if trust_env)
-    return _trusting(next(filter(None, named), ""))
+    names = _CERTIFICATES if trust_env else ()
+    return _trusting(next(filter(None, map(os.environ.get, names)), ""))
 
 
 @functools.lru_cache(maxsize=4)
@@ -146,8 +125,8 @@ class ReplyStream:
     Source of the format: https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    def __init__(self, assembler: Assembler, on_text: OnText) -> None:
-        self._assembler = assembler
+    def __init__(self, make_assembler: Callable[[], Assembler], on_text: OnText) -> None:
+        self._assembler = make_assembler()
         self._on_text = on_text
         self._characters = 0
 
@@ -196,19 +175,13 @@ async def exchange(
     """One request and its whole reply within `seconds`; no retries.
 
     POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it; the
-    time then counts from the last piece. `headers` carry the key as the protocol demands. Errors
-    name `endpoint` but not its key. Every expected failure is a Failure; cancellation passes
-    through at once.
+    time then counts from the last piece. `headers` carry the key. Cancellation passes through.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
             reply = await _send(client, url, payload, seconds, headers, stream, limit)
     except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, TimeoutError) as error:
         return _translate(error, endpoint, seconds)
-    except KeyError:
-        # What httpx lets out when an HTTP/2 connection with several requests is closed
-        # (https://github.com/encode/httpx/issues/3072).
-        return _translate(httpx.RemoteProtocolError("HTTP/2 stream lost"), endpoint, seconds)
     if isinstance(reply, BadBody):
         return _unfit(reply, endpoint)
     if isinstance(reply, JsonReply):
@@ -245,8 +218,6 @@ async def _send(
         url,
         headers=headers,
         content=content,
-        # `exchange` limits the whole. A limit of httpx's own on a read would end all requests that
-        # share an HTTP/2 connection, not the slow one alone.
         timeout=httpx.Timeout(None, connect=min(CONNECT_SECONDS, seconds)),
     )
     response = await client.send(request, stream=True)
@@ -283,15 +254,10 @@ def _is_stream(response: httpx.Response) -> bool:
 def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     host, url = host_of(endpoint), endpoint.url_setting
     reason = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
-    proxy = _proxy_of(endpoint.base_url)
-    if "WRONG_VERSION_NUMBER" in reason and proxy is None:
-        return Failure(ProviderError(f"{host} speaks no TLS ({reason}): try http:// in {url}"))
     if text := tls_advice(reason, host, url):
         return Failure(ProviderError(text))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        through = f" through the proxy {proxy[1]} ({proxy[0]})" if proxy else ""
-        check = f"{proxy[0]}, {url}" if proxy else url
-        text = f"cannot connect to {host}{through} ({reason}): check {check} and the network"
+        text = f"cannot connect to {host} ({reason}): check {url}, {_PROXIES} and the network"
     elif isinstance(error, httpx.TimeoutException | TimeoutError):
         # Its reply may still be paid, so it is not asked for again.
         text = (
@@ -300,8 +266,7 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
         )
         return Failure(ProviderUnreachable(text))
     elif isinstance(error, httpx.ProxyError):
-        name, place = proxy or ("HTTPS_PROXY", "of the environment")
-        text = f"the HTTP proxy {place} refuses the connection to {host} ({reason}): check {name}"
+        text = f"the HTTP proxy refuses the connection to {host} ({reason}): check {_PROXIES}"
         return Failure(ProviderUnreachable(text), retriable="407" not in reason)
     elif (
         isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)

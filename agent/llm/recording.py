@@ -1,44 +1,36 @@
-"""Recorded model exchanges, an optional part: what a run recorded is what a replay answers.
+"""Recorded replies, an optional part: `--record`, `--replay`, and replies that are paid once.
 
-A recording is a file of JSON Lines, one `Exchange` a line, in the order of their completion.
-`Recorder` writes one (`--record`) through `RecordingChatModel` and `RecordingEmbedder`.
-`Recording` reads one (`--replay`) and answers through `ReplayingChatModel` and
-`ReplayingEmbedder`. A replayed prompt must have the hash it was recorded with, so an answer is
-never given to a question that was not asked. `agent.llm.paid_replies` uses the same format.
+A recording is a file of JSON Lines, one `ChatExchange` a line. A replayed prompt must have the hash
+it was recorded with. `ReplyGate` serves what earlier attempts of a batch or a kept run have paid.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
-import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.errors import ReplayMismatch, UsageError
+from agent.errors import BudgetRefused, ConfigurationError, ReplayMismatch, UsageError
+from agent.llm.budget import Budget
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.failures import one_line
 from agent.llm.replies import without_surrogates
+from agent.shared.files import AppendFile
 from agent.types import Completion, Message, Prompt, Usage
-from agent.types.events import Notice
-from agent.types.protocols import ChatModel, Embedder, Reporter
-
-if TYPE_CHECKING:
-    from io import FileIO
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-EmbedKind = Literal["query", "document"]
+from agent.types.protocols import ChatModel
 
 _EXCERPT = 80  # characters of a line that a mismatch shows
 _STRICT = ConfigDict(frozen=True, extra="forbid")
+
+# Measured times and addresses: "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
+_VARYING = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b|\b\d+(?:\.\d+)?(?= ?(?:ms|s|sec|seconds?)\b)")
 
 
 class ChatRequest(BaseModel):
@@ -61,24 +53,6 @@ class ChatReply(BaseModel):
     masked: bool = False
 
 
-class EmbedRequest(BaseModel):
-    """The request of an embedding call; `name` is `Embedder.name`."""
-
-    model_config = _STRICT
-    name: str
-    kind: EmbedKind
-    texts: tuple[str, ...]
-
-
-class EmbedReply(BaseModel):
-    """Vectors: base64 of little-endian float32, row by row."""
-
-    model_config = _STRICT
-    rows: int = Field(ge=0)
-    dimension: int = Field(ge=0)
-    vectors: str
-
-
 class ChatExchange(BaseModel):
     """One chat call. `sha256` is `Prompt.sha256`."""
 
@@ -91,52 +65,19 @@ class ChatExchange(BaseModel):
     seconds: float = Field(ge=0)
 
 
-class EmbedExchange(BaseModel):
-    """One embedding call. `sha256` is that of the JSON of `[kind, texts]`."""
-
-    model_config = _STRICT
-    format: Literal[1] = 1
-    kind: Literal["embed"] = "embed"
-    sha256: str
-    request: EmbedRequest
-    reply: EmbedReply
-    seconds: float = Field(ge=0)
-
-
-Exchange = ChatExchange | EmbedExchange
-
-
-def _embed_sha256(texts: Sequence[str], kind: EmbedKind) -> str:
-    canonical = json.dumps([kind, list(texts)], ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _decode_vectors(reply: EmbedReply) -> NDArray[np.float32] | None:
-    """The vectors of a reply, float32 of shape (rows, dimension); None when damaged."""
-    import numpy as np
-
-    try:
-        raw = base64.b64decode(reply.vectors, validate=True)
-        vectors = np.frombuffer(raw, dtype="<f4").astype(np.float32)
-        vectors = vectors.reshape(reply.rows, reply.dimension)
-    except ValueError:
-        return None
-    return vectors if np.isfinite(vectors).all() else None
-
-
-def recorded_messages(prompt: Prompt) -> tuple[Message, ...]:
-    """The messages of a prompt as a recording holds them."""
+def _messages(prompt: Prompt) -> tuple[Message, ...]:
     return tuple(Message(m.role, without_surrogates(m.content)) for m in prompt.messages)
 
 
 def exchange_of(
     prompt: Prompt, model: str, max_output_tokens: int, done: Completion
 ) -> ChatExchange:
-    """The exchange of a completed chat call."""
-    messages = recorded_messages(prompt)
+    """The exchange of a completed call."""
     return ChatExchange(
         sha256=prompt.sha256,
-        request=ChatRequest(model=model, messages=messages, max_output_tokens=max_output_tokens),
+        request=ChatRequest(
+            model=model, messages=_messages(prompt), max_output_tokens=max_output_tokens
+        ),
         reply=ChatReply(
             text=without_surrogates(done.text),
             model=done.model,
@@ -147,252 +88,135 @@ def exchange_of(
     )
 
 
-def completion_of(exchange: ChatExchange) -> Completion:
-    """The completion of a recorded exchange."""
+def _completion_of(exchange: ChatExchange) -> Completion:
     reply = exchange.reply
     return Completion(reply.text, reply.model, reply.finish_reason, reply.usage, exchange.seconds)
 
 
-def mask_exchange(exchange: Exchange, hide: Callable[[str], str]) -> Exchange:
-    """The exchange with `hide` applied to its prompt or texts, and to its reply's text."""
-    if isinstance(exchange, EmbedExchange):
-        texts = tuple(map(hide, exchange.request.texts))
-        request = exchange.request.model_copy(update={"texts": texts})
-        return exchange.model_copy(update={"request": request})
+def _masked(exchange: ChatExchange, hide: Callable[[str], str]) -> ChatExchange:
+    """The exchange with `hide` applied to the texts; the hash stays that of what was sent."""
     messages = tuple(Message(m.role, hide(m.content)) for m in exchange.request.messages)
-    chat = exchange.request.model_copy(update={"messages": messages})
+    request = exchange.request.model_copy(update={"messages": messages})
     reply, text = exchange.reply, hide(exchange.reply.text)
     if text != reply.text:
         reply = reply.model_copy(update={"text": text, "masked": True})
-    return exchange.model_copy(update={"request": chat, "reply": reply})
+    return exchange.model_copy(update={"request": request, "reply": reply})
 
 
-def format_exchange(exchange: Exchange) -> bytes:
+def format_exchange(exchange: ChatExchange) -> bytes:
     """One line of the file, in ASCII, so that no Unicode line separator can split it."""
     value = exchange.model_dump(mode="json", exclude_defaults=True)
     value = {"format": exchange.format, "kind": exchange.kind, **value}
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-@cache
-def _adapter() -> TypeAdapter[Exchange]:
-    return TypeAdapter(Annotated[Exchange, Field(discriminator="kind")])
-
-
-def parse_exchange(line: bytes) -> Exchange | str:
+def parse_exchange(line: bytes) -> ChatExchange | str:
     """The exchange of one line, or a text that says what is wrong with it."""
     try:
-        return _adapter().validate_json(line)
+        return ChatExchange.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         return one_line(f"{where}: {first['msg']}" if where else first["msg"], 160)
 
 
-# ---------------------------------------------------------------------------------------- replaying
-
-
-class Recording:
-    """The exchanges of a file, each of which is served once, those of one prompt in order.
-
-    `model` and `embedder_name` are the first that were recorded; `has_embeddings` says whether
-    there are any embeddings. Raises UsageError when the file cannot be read, ReplayMismatch (with
-    the line) when it is not a recording.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        exchanges = list(enumerate(_load(path), start=1))
-        self._chats = [(n, one) for n, one in exchanges if isinstance(one, ChatExchange)]
-        self._embeds = [(n, one) for n, one in exchanges if isinstance(one, EmbedExchange)]
-        self.model = self._chats[0][1].request.model if self._chats else "replay"
-        self.embedder_name = self._embeds[0][1].request.name if self._embeds else "replay"
-        self.has_embeddings = bool(self._embeds)
-
-    def chat(self, prompt: Prompt) -> ChatExchange:
-        """The next exchange of this prompt. Raises ReplayMismatch when there is none."""
-        for position, (_, exchange) in enumerate(self._chats):
-            if exchange.sha256 == prompt.sha256:
-                return self._chats.pop(position)[1]
-        if not self._chats:
-            raise self._exhausted("model call")
-        number, first = self._chats[0]
-        raise self._other(number, first.request.messages, recorded_messages(prompt))
-
-    def embed(self, texts: Sequence[str], kind: EmbedKind) -> EmbedExchange:
-        """The next exchange of these texts. Raises ReplayMismatch when there is none."""
-        sha256 = _embed_sha256(texts, kind)
-        for position, (_, exchange) in enumerate(self._embeds):
-            if exchange.sha256 == sha256:
-                return self._embeds.pop(position)[1]
-        if not self._embeds:
-            raise self._exhausted("embedding call")
-        number, first = self._embeds[0]
-        raise self._other(number, _documents(first.request.texts), _documents(texts))
-
-    def _exhausted(self, what: str) -> ReplayMismatch:
-        return ReplayMismatch(
-            f"{self.path} has no further {what}: the run now makes more of them than the recorded "
-            "one; record it again with --record"
-        )
-
-    def _other(
-        self,
-        number: int,
-        recorded: Sequence[Message],
-        actual: Sequence[Message],
-    ) -> ReplayMismatch:
-        return ReplayMismatch(
-            f"exchange {number} of {self.path} was recorded for another prompt "
-            f"({_first_difference(recorded, actual)}): record it again with --record, or go back "
-            "to the recorded issue, repository and settings"
-        )
-
-
-class ReplayingChatModel:
-    """A `ChatModel` that answers from a recording, with the recorded usage and time."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-
-    @property
-    def model(self) -> str:
-        """The model that was recorded."""
-        return self._recording.model
-
-    async def complete(
-        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
-    ) -> Completion:
-        """The recorded reply to this prompt. Raises ReplayMismatch."""
-        return completion_of(self._recording.chat(prompt))
-
-
-class ReplayingEmbedder:
-    """An `Embedder` that answers from a recording with exactly the recorded vectors."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-
-    @property
-    def name(self) -> str:
-        """The embedder that was recorded: caches made with it stay valid."""
-        return self._recording.embedder_name
-
-    async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> NDArray[np.float32]:
-        """The recorded vectors, float32 of shape (len(texts), d). Raises ReplayMismatch."""
-        vectors = _decode_vectors(self._recording.embed(texts, kind).reply)
-        if vectors is None or len(vectors) != len(texts):
-            raise ReplayMismatch(
-                f"{self._recording.path} has damaged vectors: record it again with --record"
-            )
-        return vectors
-
-
-def _load(path: Path) -> list[Exchange]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be replayed ({error.strerror or error}): record one with --record"
-        ) from None
+def _read(path: Path) -> list[ChatExchange]:
+    """All exchanges of a file. Raises OSError, and ConfigurationError for a line that is none."""
     exchanges = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line.strip():
             continue
         exchange = parse_exchange(line)
         if isinstance(exchange, str):
-            raise ReplayMismatch(
-                f"line {number} of {path} is not a recorded exchange of format 1 ({exchange}): "
-                "record it again with --record"
+            raise ConfigurationError(
+                f"{path}:{number}: not a recorded reply ({exchange}); remove the line, or record "
+                "it again with --record"
             )
         exchanges.append(exchange)
     return exchanges
 
 
-def _documents(texts: Sequence[str]) -> list[Message]:
-    return [Message("user", without_surrogates(text)) for text in texts]
+class ReplayingChatModel:
+    """A `ChatModel` that answers from a file: each reply once, those of one prompt in order.
+
+    Raises UsageError when the file cannot be read, ConfigurationError when it is no recording.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._left = list(enumerate(_read(path), start=1))
+        except OSError as error:
+            raise UsageError(
+                f"{path}: cannot be replayed ({error.strerror or error}): record one with --record"
+            ) from None
+        self.model = self._left[0][1].request.model if self._left else "replay"
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """The recorded reply to this prompt. Raises ReplayMismatch."""
+        for position, (_, exchange) in enumerate(self._left):
+            if exchange.sha256 == prompt.sha256:
+                return _completion_of(self._left.pop(position)[1])
+        if not self._left:
+            raise ReplayMismatch(
+                f"{self._path} has no further reply: the run now makes more calls than the "
+                "recorded one; record it again with --record"
+            )
+        number, first = self._left[0]
+        raise ReplayMismatch(
+            f"exchange {number} of {self._path} was recorded for another prompt "
+            f"({_first_difference(first.request.messages, _messages(prompt))}): record it again "
+            "with --record, or go back to the recorded issue, repository and settings"
+        )
 
 
 def _first_difference(recorded: Sequence[Message], actual: Sequence[Message]) -> str:
-    """Describe where two lists of texts first differ."""
     for number, (old, new) in enumerate(zip(recorded, actual, strict=False), start=1):
         olds, news = (f"{one.content}\n".split("\n") for one in (old, new))
         for line, (before, after) in enumerate(zip(olds, news, strict=False), start=1):
             if before != after:
-                start = max(0, _common(before, after) - 30)
+                pairs = zip(before, after, strict=False)
+                same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(before))
+                start = max(0, min(same, len(after)) - 30)
                 shown = [one_line(text[start:], _EXCERPT) for text in (before, after)]
                 return f"text {number}, line {line}: recorded {shown[0]!r}, now {shown[1]!r}"
-    return f"recorded {len(recorded)} texts, now {len(actual)}, or another kind of call"
-
-
-def _common(one: str, other: str) -> int:
-    """The length of the common beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-# ---------------------------------------------------------------------------------------- recording
+    return f"recorded {len(recorded)} texts, now {len(actual)}"
 
 
 class Recorder:
-    """Appends exchanges to a file.
+    """Writes a new recording. The first reply replaces an older file; texts pass through `hide`."""
 
-    The first exchange replaces an older file (a run that fails earlier leaves the older file
-    alone); each exchange is on disk when `append` returns. Close it, or use it with `with`. Texts
-    pass through `hide`, which masks keys; the first masked key is reported. The hash of a request
-    is that of the text that was sent, so that a replay finds it.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        hide: Callable[[str], str] = str,
-        report: Reporter = lambda _: None,
-    ) -> None:
-        self.path = path
+    def __init__(self, path: Path, hide: Callable[[str], str] = str) -> None:
+        self._path = path
         self._hide = hide
-        self._report = report
-        self._has_hidden = False
-        self._file: FileIO | None = None
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file: AppendFile | None = None
 
     def close(self) -> None:
-        """Close the file. Another exchange would start a new one."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
 
-    def append(self, exchange: Exchange) -> None:
+    def add(self, exchange: ChatExchange) -> None:
         """Write one exchange. Raises UsageError when the file cannot be written."""
-        masked = mask_exchange(exchange, self._hide)
-        if masked != exchange and not self._has_hidden:
-            self._has_hidden = True
-            note = "a key is masked in the recording; where a reply held it, a replay differs there"
-            self._report(Notice(f"{self.path}: {note}", "warning"))
         try:
-            self._write(format_exchange(masked))
+            if self._file is None:
+                if self._path.exists() and not self._path.is_file():
+                    raise FileExistsError(errno.EEXIST, "not a regular file")
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.write_bytes(b"")
+                self._file = AppendFile(self._path)
+            self._file.append(format_exchange(_masked(exchange, self._hide)))
         except OSError as error:
             raise UsageError(
-                f"{self.path}: cannot be recorded to ({error.strerror or error}): choose another "
+                f"{self._path}: cannot be recorded to ({error.strerror or error}): choose another "
                 "place"
             ) from None
 
-    def _write(self, line: bytes) -> None:
-        if self._file is None:
-            if self.path.exists() and not self.path.is_file():
-                raise FileExistsError(errno.EEXIST, "not a regular file")
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("wb", buffering=0)
-        self._file.write(line)
-
 
 class RecordingChatModel(ChatModelWrapper):
-    """A `ChatModel` that records every completed exchange of another one."""
+    """A `ChatModel` that records every reply of another one."""
 
     def __init__(self, inner: ChatModel, recorder: Recorder) -> None:
         super().__init__(inner)
@@ -403,37 +227,136 @@ class RecordingChatModel(ChatModelWrapper):
     ) -> Completion:
         """Ask the inner model and record. Raises what it raises, and UsageError."""
         done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
-        self._recorder.append(exchange_of(prompt, self.model, max_output_tokens, done))
+        self._recorder.add(exchange_of(prompt, self.model, max_output_tokens, done))
         return done
 
 
-class RecordingEmbedder:
-    """An `Embedder` that records every completed exchange of another one."""
+# ----------------------------------------------------------------------- replies that are paid once
 
-    def __init__(self, inner: Embedder, recorder: Recorder) -> None:
-        self._inner = inner
-        self._recorder = recorder
 
-    @property
-    def name(self) -> str:
-        """The inner embedder's name."""
-        return self._inner.name
+class ReplyRecording:
+    """The replies of one run, to which all of its attempts append. An attempt gets each once.
 
-    async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> NDArray[np.float32]:
-        """Embed and record; float32 of shape (len(texts), d), as the inner embedder gives it."""
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        vectors = await self._inner.embed(texts, kind=kind)
-        rows, dimension = vectors.shape
-        encoded = base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii")
-        self._recorder.append(
-            EmbedExchange(
-                sha256=_embed_sha256(texts, kind),
-                request=EmbedRequest(
-                    name=self.name, kind=kind, texts=tuple(map(without_surrogates, texts))
-                ),
-                reply=EmbedReply(rows=rows, dimension=dimension, vectors=encoded),
-                seconds=clock() - started,
-            )
+    `hide` masks secrets; a reply that held one is not served again. Raises ConfigurationError if
+    the file holds anything else. The caller closes it.
+    """
+
+    def __init__(self, path: Path, hide: Callable[[str], str] = str) -> None:
+        self._hide = hide
+        self._file = AppendFile(path)
+        self.exchanges: list[ChatExchange] = _read(path)
+        self._unused = list(self.exchanges)
+
+    def take(self, prompt: Prompt, model: str, max_output_tokens: int) -> ChatExchange | None:
+        """Return the next unused reply to this prompt, None if there is none.
+
+        The recorded prompt has the same hash, or differs only in measured times and addresses,
+        which tests print and which a repair prompt quotes.
+        """
+        fitting = [
+            exchange
+            for exchange in self._unused
+            if not exchange.reply.masked
+            and exchange.request.model == model
+            and exchange.request.max_output_tokens == max_output_tokens
+        ]
+        same = [exchange for exchange in fitting if exchange.sha256 == prompt.sha256]
+        if not same:
+            messages = _without_varying(_messages(prompt))
+            same = [one for one in fitting if _without_varying(one.request.messages) == messages]
+        if not same:
+            return None
+        self._unused = [exchange for exchange in self._unused if exchange is not same[0]]
+        return same[0]
+
+    def add(self, exchange: ChatExchange) -> None:
+        """Append a reply. Raises OSError, and appends nothing, if the disk is full."""
+        masked = _masked(exchange, self._hide)
+        self._file.append(format_exchange(masked))
+        self.exchanges.append(masked)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _without_varying(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    return [(message.role, _VARYING.sub("0", message.content)) for message in messages]
+
+
+class ReplyGate:
+    """Guards the chat models of one solve; passed to `agent.wiring.open_services`.
+
+    `reused` is told when an earlier reply is used again. Requests keep a distance of `seconds`.
+    With `salvage`, a cancelled run waits for the call under way and keeps its reply. `broke` says
+    that the provider's own budget is used up.
+    """
+
+    def __init__(
+        self, recording: ReplyRecording, reused: Callable[[], object], seconds: float = 0.0
+    ) -> None:
+        self.recording = recording
+        self.reused = reused
+        self.salvage = False
+        self.broke = False
+        self._seconds = seconds
+        self._next = 0.0
+
+    def guard(self, chat: ChatModel, budget: Budget) -> ChatModel:
+        """Return `chat` behind this gate. `budget` supplies prices."""
+        return _GatedChatModel(chat, budget, self)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before a request is sent again, which has to keep the distance too."""
+        await asyncio.sleep(seconds)
+        await self.wait_for_turn()
+
+    async def wait_for_turn(self) -> None:
+        """Wait until one more request may be sent."""
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next)
+        self._next = turn + self._seconds
+        await asyncio.sleep(turn - now)
+
+
+class _GatedChatModel(ChatModelWrapper):
+    def __init__(self, inner: ChatModel, budget: Budget, gate: ReplyGate) -> None:
+        super().__init__(inner)
+        self._budget = budget
+        self._gate = gate
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Return the recorded reply or a new one, with its cost in `usage`.
+
+        Raises whatever the inner model raises, and OSError if the reply cannot be recorded.
+        """
+        gate, asked = self._gate, self._inner.model
+        earlier = gate.recording.take(prompt, asked, max_output_tokens)
+        if earlier is not None:
+            gate.reused()
+            return _completion_of(earlier)
+        await gate.wait_for_turn()
+        call = asyncio.create_task(
+            self._inner.complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
         )
-        return vectors
+        try:
+            return self._record(prompt, asked, max_output_tokens, await asyncio.shield(call))
+        except BudgetRefused:
+            gate.broke = True
+            raise
+        except asyncio.CancelledError:
+            if not gate.salvage:
+                call.cancel()
+            await asyncio.wait([call])
+            if not call.cancelled() and call.exception() is None:
+                self._record(prompt, asked, max_output_tokens, call.result())
+            raise
+
+    def _record(
+        self, prompt: Prompt, asked: str, max_output_tokens: int, done: Completion
+    ) -> Completion:
+        done = replace(done, usage=self._budget.priced(done.usage))
+        self._gate.recording.add(exchange_of(prompt, asked, max_output_tokens, done))
+        return done

@@ -1,4 +1,4 @@
-"""One model server over HTTP: the path that works, retries, and its lists and accounts."""
+"""One model server over HTTP: the path that works, retries, and its list of models."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import difflib
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import (
     ConfigurationError,
@@ -32,101 +30,58 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply")
 
+_LONGEST_ASKED = 120.0  # rate limits count in minutes; beyond two, a person should decide
+
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Number of tries, and waits that double from `first_wait` to `longest_wait` seconds.
+class Retrier:
+    """Tries calls again. Waits double from `first_wait` to `longest_wait` seconds.
 
-    A Retry-After of up to `longest_asked` seconds is obeyed; a longer one ends the tries at once.
+    A Retry-After is obeyed; one of over two minutes ends the tries. `time_left`: seconds until the
+    deadline of the run. `jitter` gives values in [0, 1) that spread the waits of parallel callers.
     """
 
     tries: int = 4
     first_wait: float = 1.0
     longest_wait: float = 30.0
-    longest_asked: float = 120.0  # rate limits count in minutes; beyond two, a person should decide
-
-
-@dataclass(frozen=True, slots=True)
-class Retrier:
-    """A policy with its reporter, the clock of the run, and sleep.
-
-    `time_left` gives the seconds until the deadline of the whole run. `jitter` gives values in
-    [0, 1) that spread the waits, so that parallel callers do not return together.
-    """
-
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
     report: Reporter = lambda _: None
     time_left: Callable[[], float] = lambda: math.inf
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.SystemRandom().random
 
     async def run(self, attempt: Callable[[], Awaitable[Reply | Failure]]) -> Reply | Failure:
-        """The first reply, or the last failure with the number of tries in its message.
+        """The first reply, or the last failure with the reason of the end in its message.
 
         A failure that is not retriable ends the tries; exceptions and cancellation pass through.
         """
-        retrying = AsyncRetrying(
-            retry=retry_if_result(
-                lambda outcome: isinstance(outcome, Failure) and outcome.retriable
-            ),
-            stop=self._give_up,
-            wait=self._wait,
-            before_sleep=self._notify,
-            sleep=self.sleep,
-            retry_error_callback=self._exhausted,
-        )
+        number = 0
+        while True:
+            number += 1
+            outcome = await attempt()
+            if not isinstance(outcome, Failure) or not outcome.retriable or self.tries == 1:
+                return outcome
+            wait = self._wait(number, outcome.retry_after)
+            end = ""
+            if outcome.retry_after is not None and outcome.retry_after > _LONGEST_ASKED:
+                end = f"the server asks to wait {outcome.retry_after:.0f} s"
+            elif number >= self.tries:
+                end = f"tried {number} times"
+            elif wait >= self.time_left():
+                end = "no time is left for another try"
+            if end:
+                return replace(outcome, error=ProviderUnreachable(f"{outcome.error} ({end})"))
+            # An error ends with advice for the case that all tries fail; a notice leaves it out.
+            cause = str(outcome.error).rpartition(": ")[0] or str(outcome.error)
+            again = f"trying again in {wait:.1f} s (try {number + 1} of {self.tries})"
+            self.report(Notice(f"{cause}; {again}", "warning"))
+            await self.sleep(wait)
 
-        async def once() -> Reply | Failure:  # tenacity awaits only what is declared `async def`
-            return await attempt()
-
-        return await retrying(once)
-
-    def _wait(self, state: RetryCallState) -> float:
+    def _wait(self, number: int, asked: float | None) -> float:
         """Seconds: exponential with "equal jitter" (half fixed, half random), or as asked."""
-        asked = _failure(state).retry_after
         spread = self.jitter()
-        doubled = self.policy.first_wait * 2.0 ** (state.attempt_number - 1)
-        backoff = min(self.policy.longest_wait, doubled) * (0.5 + 0.5 * spread)
-        # A little is added to the server's wait, because all its clients return at that moment.
-        return backoff if asked is None else asked + 0.1 * spread * min(asked, 10.0)
-
-    def _give_up(self, state: RetryCallState) -> bool:
-        asked = _failure(state).retry_after or 0.0
-        return (
-            stop_after_attempt(self.policy.tries)(state)
-            or asked > self.policy.longest_asked
-            or state.upcoming_sleep >= self.time_left()
-        )
-
-    def _notify(self, state: RetryCallState) -> None:
-        # An error ends with advice for the case that all tries fail; a notice leaves it out.
-        message = str(_failure(state).error)
-        cause = message.rpartition(": ")[0] or message
-        self.report(
-            Notice(
-                f"{cause}; trying again in {state.upcoming_sleep:.1f} s "
-                f"(try {state.attempt_number + 1} of {self.policy.tries})",
-                "warning",
-            )
-        )
-
-    def _exhausted(self, state: RetryCallState) -> Failure:
-        failure = _failure(state)
-        if self.policy.tries == 1:
-            return failure
-        tries = state.attempt_number
-        end = "tried once" if tries == 1 else f"tried {tries} times"
-        if (failure.retry_after or 0.0) > self.policy.longest_asked:
-            end = f"the server asks to wait {failure.retry_after:.0f} s"
-        elif tries < self.policy.tries:
-            end = f"{end}, no time is left for another"
-        return replace(failure, error=ProviderUnreachable(f"{failure.error} ({end})"))
-
-
-def _failure(state: RetryCallState) -> Failure:
-    """The last failure: tenacity asks only after an outcome that is one."""
-    assert state.outcome is not None
-    return cast("Failure", state.outcome.result())
+        if asked is not None:  # a little more, because all clients of the server return then
+            return asked + 0.1 * spread * min(asked, 10.0)
+        return min(self.longest_wait, self.first_wait * 2.0 ** (number - 1)) * (0.5 + 0.5 * spread)
 
 
 _NEAREST = 3  # model names that an error suggests
@@ -136,10 +91,9 @@ REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
 class ModelServer:
     """Sends JSON to one endpoint, in the headers of its protocol.
 
-    A protocol has several roots for its paths (`/v1` or none, `/api` or `/agents`). If the first
-    answers 404, 405 or with a web page, the next one is tried, and the one that works is
-    remembered. `client` is shared and not closed here. With `embeddings`, `models` lists the
-    models that embed.
+    A protocol has several roots for its paths. If the first answers 404, 405 or with a web page,
+    the next one is tried, and the one that works is remembered. `client` is not closed here. With
+    `embeddings`, `models` lists the models that embed.
     """
 
     def __init__(
@@ -159,7 +113,6 @@ class ModelServer:
         self._request_seconds = request_seconds
         self._headers = self.protocol.headers(endpoint)
         self._roots = self.protocol.roots(endpoint.base_url)
-        self._answered: set[str] = set()  # paths that have given an answer
 
     async def post(
         self,
@@ -168,40 +121,40 @@ class ModelServer:
         check: Callable[[Any], Failure | None] = lambda _: None,
         stream: Callable[[], ReplyStream] | None = None,
     ) -> Outcome:
-        """POST to `path` ("/chat/completions") under the base URL, with retries.
+        """POST to `path` under the base URL, with retries.
 
-        `check` recognises 2xx replies that are failures. `stream` makes what reads the streamed
-        reply of one try. Raises TimeLimitExceeded when the run's time is over before a try.
+        `check` recognises 2xx replies that are failures. `stream` makes the reader of one try.
+        Raises TimeLimitExceeded when the run's time is over before a try.
         """
 
         async def attempt() -> Outcome:
+            seconds = min(self._request_seconds, self._retrier.time_left())
+            if seconds <= 0:
+                raise TimeLimitExceeded(
+                    "the time of the run is over before the model was asked: raise "
+                    "PATCHSHOT_TIMEOUT"
+                )
             reader = stream() if stream is not None else None
-            outcome = await self._rooted(path, payload, self._seconds, reader)
+            outcome = await self._rooted(path, payload, seconds, reader)
             failure = check(outcome.value) if isinstance(outcome, JsonReply) else None
             return failure or outcome
 
         outcome = await self._retrier.run(attempt)
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
             # Names that are most like the missing one, best first, whatever their vendor's prefix.
-            models = {name.rpartition("/")[2]: name for name in await self.model_names()}
+            listed = sorted(info.name for info in await self.models())
+            names = {name.rpartition("/")[2]: name for name in listed}
             model = self.endpoint.model.rpartition("/")[2]
-            names = difflib.get_close_matches(model, models, _NEAREST, cutoff=0.0)
+            nearest = difflib.get_close_matches(model, names, _NEAREST, cutoff=0.0)
             reason = one_line(f"{outcome.status}: {outcome.wording.partition(' | ')[0]}")
-            return replace(
-                outcome,
-                error=unknown_model_error(
-                    self.endpoint, reason, tuple(map(models.__getitem__, names))
-                ),
-            )
+            error = unknown_model_error(self.endpoint, reason, [names[name] for name in nearest])
+            return replace(outcome, error=error)
         return outcome
 
     async def look_up(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Outcome | None:
-        """The outcome of a GET of `path`, tried once; None when no time is left.
-
-        It is for lists and figures that a run can do without.
-        """
+        """The outcome of a GET of `path`, tried once; None when no time is left."""
         seconds = min(seconds, self._retrier.time_left())
-        return await self._rooted(path, None, lambda: seconds) if seconds > 0 else None
+        return await self._rooted(path, None, seconds) if seconds > 0 else None
 
     async def models(self) -> tuple[ModelInfo, ...]:
         """The models that the server lists, in its order; empty when it has no such list."""
@@ -210,48 +163,31 @@ class ModelServer:
         outcome = await self.look_up(path)
         return protocol.read_models(outcome.value if isinstance(outcome, JsonReply) else None)
 
-    async def model_names(self) -> tuple[str, ...]:
-        """The names of `models`, sorted."""
-        return tuple(sorted({info.name for info in await self.models()}))
-
     async def _rooted(
         self,
         path: str,
         payload: Mapping[str, Any] | None,
-        seconds: Callable[[], float],
+        seconds: float,
         stream: ReplyStream | None = None,
     ) -> Outcome:
         """The answer under the first root that serves the path."""
-        first: Outcome | None = None
+        outcomes = []
         for root in self._roots:
             outcome = await exchange(
                 self._client,
                 self.endpoint,
                 root + path,
                 payload,
-                seconds=seconds(),
+                seconds=seconds,
                 headers=self._headers,
                 stream=stream,
             )
             if not isinstance(outcome, Failure) or not outcome.wrong_path:
                 if _is_served(outcome):
                     self._roots = (root,)
-                if isinstance(outcome, JsonReply):
-                    self._answered.add(path)
                 return outcome
-            first = first or outcome
-        assert isinstance(first, Failure), "a protocol has at least one root"
-        if path in self._answered:  # the gateway failed; the address is right
-            return replace(first, retriable=True, wrong_path=False)
-        return first
-
-    def _seconds(self) -> float:
-        seconds = min(self._request_seconds, self._retrier.time_left())
-        if seconds <= 0:
-            raise TimeLimitExceeded(
-                "the time of the run is over before the model was asked: raise PATCHSHOT_TIMEOUT"
-            )
-        return seconds
+            outcomes.append(outcome)
+        return outcomes[0]
 
 
 def _is_served(outcome: Outcome) -> bool:
@@ -303,10 +239,9 @@ class Resolved:
 async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
     """The server's endpoint with a model: its own, or one of the server's list.
 
-    Asks the server only when the endpoint has no model or only the server knows its price: a
-    miner's proxy has its own prices, and a limit on the cost may need one that the table lacks. A
-    miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError, which
-    names some models, when the user has to choose.
+    Asks the server only when the endpoint has no model or only the server knows its price. A
+    miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError when
+    the user has to choose.
     """
     endpoint, protocol = server.endpoint, server.protocol
     needs_price = protocol.serves_runs or (
@@ -320,13 +255,15 @@ async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
         return Resolved(endpoint, price=prices.get(endpoint.model))
     if server.embeddings:
         return Resolved(replace(endpoint, model=listed[0].name if listed else ""))
+    if protocol.serves_runs and not listed:
+        return Resolved(endpoint)
     chosen = rank_models(listed, demand)
-    if len(listed) > 1 and not protocol.list_chooses:
-        chosen = ()
-    if not chosen:
-        if protocol.serves_runs and not listed:
-            return Resolved(endpoint)
-        raise ConfigurationError(_please_choose(endpoint, listed))
+    if not chosen or (len(listed) > 1 and not protocol.list_chooses):
+        names = ", ".join(info.name for info in listed[:_SHOWN]) or "it lists none"
+        raise ConfigurationError(
+            f"no model is chosen for {without_credentials(endpoint.base_url)}: set "
+            f"{endpoint.model_setting} to one that it has ({names})"
+        )
     first, *rest = chosen
     return Resolved(
         replace(endpoint, model=first.name, why=f"{endpoint.why}; the model is from its list"),
@@ -342,15 +279,3 @@ def rank_models(listed: Sequence[ModelInfo], demand: Demand) -> tuple[ModelInfo,
     """
     fitting = [info for info in listed if demand.fits(info)]
     return tuple(sorted(fitting, key=lambda one: -demand.cost(one.price) if one.price else 0.0))
-
-
-def _please_choose(endpoint: Endpoint, listed: Sequence[ModelInfo]) -> str:
-    place = without_credentials(endpoint.base_url)
-    if not listed:
-        return f"{place} does not say which models it has: set {endpoint.model_setting}"
-    names = [info.name for info in listed[:_SHOWN]]
-    more = f" and {len(listed) - len(names)} more" if len(listed) > len(names) else ""
-    return (
-        f"no model is chosen for {place}: set {endpoint.model_setting} to one that it has "
-        f"({', '.join(names)}{more})"
-    )

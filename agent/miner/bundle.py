@@ -39,7 +39,6 @@ LEFT_OUT = (
     "agent/cli",
     "agent/datasets",
     "agent/evaluation",
-    "agent/llm/paid_replies.py",
     "agent/llm/recording.py",  # --record and --replay
     "agent/miner/bundle.py",
     "agent/report",

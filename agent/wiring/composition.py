@@ -44,7 +44,7 @@ from agent.wiring.retrieval import (
 from agent.wiring.validation import open_validator
 
 if TYPE_CHECKING:
-    from agent.llm.paid_replies import ReplyGate
+    from agent.llm.recording import ReplyGate
     from agent.run.attempts import Attempt
     from agent.run.pipeline import SolveOptions
     from agent.run.record import Ledger

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
         Resolved,
         Retrier,
     )
-    from agent.llm.paid_replies import ReplyGate
-    from agent.llm.recording import Recorder, Recording
+    from agent.llm.recording import Recorder, ReplayingChatModel, ReplyGate
     from agent.types import Problem
     from agent.types.protocols import TokenCounter
 
@@ -90,8 +89,8 @@ class Connections:
         self.stack = stack
         self.reporter = reporter
         self.time_left = time_left
-        self.recorder: Recorder | None = None
-        self.recording: Recording | None = None
+        self._recorder: Recorder | None = None
+        self._replaying: ReplayingChatModel | None = None
         self._gate = gate
         self._streaming = streaming
         self._client: httpx.AsyncClient | None = None
@@ -101,11 +100,12 @@ class Connections:
             from agent.settings import secret_values
 
             hide = Redactor(secret_values()).known
-            self.recorder = stack.enter_context(Recorder(record, hide, reporter))
+            self._recorder = Recorder(record, hide)
+            stack.callback(self._recorder.close)
         if replay is not None:
-            from agent.llm.recording import Recording
+            from agent.llm.recording import ReplayingChatModel
 
-            self.recording = Recording(replay)
+            self._replaying = ReplayingChatModel(replay)
 
     def client(self) -> httpx.AsyncClient:
         """Return the shared HTTP client. The first call creates it."""
@@ -121,16 +121,13 @@ class Connections:
 
         Asks the server for its list of models if the settings name no model.
         """
-        from agent.llm import HttpChatModel, Retrier, ask_remote_budget, counting_tries
+        from agent.llm import HttpChatModel, Retrier, ask_remote_budget
 
-        if self.recording is not None:
-            from agent.llm.recording import ReplayingChatModel
-
-            return ChosenModel(ReplayingChatModel(self.recording))
+        if self._replaying is not None:
+            return ChosenModel(self._replaying)
         chosen = endpoint(settings)
         sleep = asyncio.sleep if self._gate is None else self._gate.sleep
-        report = counting_tries(self.reporter)
-        retrier = Retrier(report=report, time_left=self.time_left, sleep=sleep)
+        retrier = Retrier(report=self.reporter, time_left=self.time_left, sleep=sleep)
         host = ask_remote_budget(chosen, self.client(), self.reporter)
         resolved = await self._resolved(settings, chosen, retrier, host)
         shows = self._streaming and settings.samples == 1
@@ -157,7 +154,7 @@ class Connections:
 
         bounds = [settings.max_cost, ceiling(environment(("RIDGES_MAX_COST_USD",)))]
         if host is not None and not chosen.model:
-            spent = await host.ask()
+            spent = await host()
             bounds.append(spent.remaining if spent else None)
         demand = Demand(
             prompt_tokens(settings, CONTEXT_TOKENS),
@@ -226,11 +223,11 @@ class Connections:
         """Return the model behind the gate, with each reply that the run gets recorded."""
         if self._gate is not None:
             chat = self._gate.guard(chat, budget)
-        if self.recorder is None or self.recording is not None:
+        if self._recorder is None or self._replaying is not None:
             return chat
         from agent.llm.recording import RecordingChatModel
 
-        return RecordingChatModel(chat, self.recorder)
+        return RecordingChatModel(chat, self._recorder)
 
 
 @dataclass(slots=True)
@@ -250,13 +247,9 @@ class _LiveCount:
 
 def endpoint(settings: Settings) -> Endpoint:
     """Return the chat server that the settings choose. Raises ConfigurationError."""
-    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_endpoint
+    from agent.llm import ENVIRONMENT_NAMES, choose_endpoint
 
-    protocol = None if settings.protocol == "auto" else settings.protocol
-    return choose_endpoint(
-        ProviderSettings(settings.base_url, settings.api_key, settings.model, protocol),
-        environment(ENVIRONMENT_NAMES),
-    )
+    return choose_endpoint(settings, environment(ENVIRONMENT_NAMES))
 
 
 def _ca_bundle() -> str | None:
@@ -312,8 +305,7 @@ def in_words(chosen: Endpoint) -> str:
 
     model = chosen.model or "a model of the server's list"
     speaks = "" if chosen.kind == "openai" else f" as {chosen.kind}"
-    unused = f"; not used: {', '.join(chosen.unused)}" if chosen.unused else ""
-    return f"{model} at {without_credentials(chosen.base_url)}{speaks} ({chosen.why}{unused})"
+    return f"{model} at {without_credentials(chosen.base_url)}{speaks} ({chosen.why})"
 
 
 def make_counter(model: str | None) -> TokenCounter:

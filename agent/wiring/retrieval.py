@@ -196,11 +196,6 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
 
     Asks a miner's proxy for its list of models if the settings name no model.
     """
-    recording, recorder = connections.recording, connections.recorder
-    if recording is not None:
-        from agent.llm.recording import ReplayingEmbedder
-
-        return ReplayingEmbedder(recording) if recording.has_embeddings else None
     model = await _batch_embedder(settings, connections)
     if model is None:
         return None
@@ -211,12 +206,7 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     connections.stack.callback(cache.close)
     # A model on this machine may be slow but does not hang, so it gets no time limit.
     bound = None if settings.embed == "local" else connections.time_left
-    embedder = ParallelEmbedder(model, connections.reporter, options, cache, bound)
-    if recorder is None:
-        return embedder
-    from agent.llm.recording import RecordingEmbedder
-
-    return RecordingEmbedder(embedder, recorder)
+    return ParallelEmbedder(model, connections.reporter, options, cache, bound)
 
 
 async def _batch_embedder(settings: Settings, connections: Connections) -> BatchEmbedder | None:
@@ -242,18 +232,12 @@ async def _batch_embedder(settings: Settings, connections: Connections) -> Batch
 
 def embedding_endpoint(settings: Settings) -> Endpoint | None:
     """Return the embedding server that the settings choose, or None. Raises ConfigurationError."""
-    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_embedding_endpoint
+    from agent.llm import ENVIRONMENT_NAMES, choose_embedding_endpoint
 
     if settings.embed in ("off", "local"):
         return None
     chosen = choose_embedding_endpoint(
-        ProviderSettings(
-            settings.embed_base_url,
-            settings.embed_api_key,
-            settings.embed_model,
-        ),
-        environment(ENVIRONMENT_NAMES),
-        _chat_endpoint_if_any(settings),
+        settings, environment(ENVIRONMENT_NAMES), _chat_endpoint_if_any(settings)
     )
     if chosen is None and settings.embed == "remote":
         raise ConfigurationError(

@@ -20,7 +20,7 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.llm import RetryPolicy, Spent, ask_remote_budget, create_client
+from agent.llm import Retrier, Spent, ask_remote_budget, create_client
 from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
 from agent.types import Completion
 from agent.types.events import Event, Notice
@@ -48,7 +48,7 @@ def ask(
     server: FaultServer,
     *,
     seconds: float = 5.0,
-    policy: RetryPolicy = QUICK,
+    policy: Retrier = QUICK,
     report: Reporter = lambda _: None,
 ) -> Completion:
     async def run() -> Completion:
@@ -76,7 +76,7 @@ def test_a_passing_fault_costs_one_more_try(spoken: Spoken, fault: Fault) -> Non
 def test_a_fault_that_stays_ends_after_all_tries(spoken: Spoken, fault: Fault) -> None:
     with serve(spoken, always(fault)) as server:
         with pytest.raises(ProviderUnreachable, match="tried 3 times"):
-            ask(spoken, server, policy=RetryPolicy(3, QUICK.first_wait, QUICK.longest_wait))
+            ask(spoken, server, policy=replace(QUICK, tries=3))
         assert server.calls == 3
 
 
@@ -92,7 +92,9 @@ def test_a_reply_that_takes_too_long_is_not_asked_for_again(spoken: Spoken) -> N
 def test_waiting_is_as_long_as_asked(spoken: Spoken) -> None:
     events: list[Event] = []
     with serve(spoken, once(Fault.RATE_LIMIT_WAIT)) as server:
-        ask(spoken, server, report=events.append, policy=RetryPolicy(4, 60.0, 60.0))
+        ask(
+            spoken, server, report=events.append, policy=Retrier(first_wait=60.0, longest_wait=60.0)
+        )
     assert [event.level for event in events if isinstance(event, Notice)] == ["warning"]
 
 
@@ -132,7 +134,7 @@ def test_what_is_spent_is_told_by_the_host(name: str) -> None:
         async with create_client(trust_env=False) as client:
             remote = ask_remote_budget(endpoint, client, lambda _: None)
             assert remote is not None
-            return await remote.ask()
+            return await remote()
 
     with serve(spoken) as server:
         spent = asyncio.run(run(server))

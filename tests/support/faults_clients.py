@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from agent.llm import Endpoint, HttpBatchEmbedder, HttpChatModel, Retrier, RetryPolicy
+from agent.llm import Endpoint, HttpBatchEmbedder, HttpChatModel, Retrier
 from tests.support.faults_dialects import KEY, MODEL, Generation
 from tests.support.llm import WordCounter
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.faults import FaultServer
 
 RUN_ID = str(uuid.UUID(int=7))
-QUICK = RetryPolicy(first_wait=0.01, longest_wait=0.05)
+QUICK = Retrier(first_wait=0.01, longest_wait=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ def chat_model(
     client: httpx.AsyncClient,
     report: Reporter = lambda _: None,
     *,
-    policy: RetryPolicy = QUICK,
+    policy: Retrier = QUICK,
     request_seconds: float = 5.0,
 ) -> HttpChatModel:
     """The chat model with short waits."""
-    retrier = Retrier(policy, report=report)
+    retrier = replace(policy, report=report)
     return HttpChatModel(
         endpoint, client, WordCounter(), retrier=retrier, request_seconds=request_seconds
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import SecretStr
 
-from agent.llm import Endpoint, HttpChatModel, Retrier, RetryPolicy, create_client
+from agent.llm import Endpoint, HttpChatModel, Retrier, create_client
 from agent.types import Message, Prompt
 from agent.types.events import Event
 
@@ -70,14 +70,14 @@ class FakeTime:
         self.left -= seconds
         await asyncio.sleep(0)
 
-    def retrier(self, policy: RetryPolicy | None = None, jitter: float = 0.0) -> Retrier:
+    def retrier(self, jitter: float = 0.0, **policy: Any) -> Retrier:
         """A retrier on this clock."""
         return Retrier(
-            policy or RetryPolicy(),
             report=self.events.append,
             time_left=lambda: self.left,
             sleep=self.sleep,
             jitter=lambda: jitter,
+            **policy,
         )
 
 

@@ -8,22 +8,19 @@ Sources: https://platform.claude.com/docs/en/api/messages/create (request, conte
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
-from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol
-from agent.llm.protocols.openai import (
-    CACHED,
-    breakpoints,
-    is_strict,
-    output_limit,
-    read_models,
-    versioned_roots,
+from agent.llm.protocols.base import (
+    PLAINEST,
+    ChatCall,
+    OptionalFields,
+    Provider,
+    ServerProtocol,
 )
+from agent.llm.protocols.openai import CACHED, breakpoints, is_strict, read_models, versioned_roots
 from agent.llm.replies import (
     CalledTools,
     ReadReply,
@@ -49,41 +46,30 @@ _FINISH = {
     "model_context_window_exceeded": "length",
 }
 
-Format = Literal["schema", "tool", "none"]
-_PLAINER: Mapping[Format, Format] = {"schema": "tool", "tool": "none", "none": "none"}
-# Models before the structured outputs take a tool; some gateways take neither.
-_FORMAT_REFUSED = re.compile(r"output_(config|format)|json_schema|structured|schema|grammar", re.I)
-_TOOL_REFUSED = re.compile(r"\btools?\b|tool_choice|input_schema|schema", re.I)
-
 
 @dataclass(frozen=True, slots=True)
 class AnthropicChat:
-    """POST messages. The defaults suit the newest models."""
+    """POST messages. The format is a schema, else the input of a tool, else none."""
 
-    temperature: bool = True
-    format: Format = "schema"
-    caching: bool = True
-    output_limit: int | None = None  # the longest reply in tokens, once the server has said it
-    tools: bool = True
-    effort: bool = True
+    fields: OptionalFields = field(default_factory=OptionalFields)
     path: str = "/messages"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
-        native = call.dialogue if self.tools else None
+        fields = self.fields
+        native = call.dialogue if fields.tools else None
         written = _plain(call.messages) if native is None else _with_tools(native)
-        if self.caching:
+        if fields.caching:
             for position in breakpoints([message["role"] for message in written]):
                 written[position]["content"][-1]["cache_control"] = CACHED
-        limit = min(call.max_output_tokens, self.output_limit or call.max_output_tokens)
         body: dict[str, Any] = {
             "model": call.model,
-            "max_tokens": limit,
+            "max_tokens": fields.limit(call.max_output_tokens),
             "messages": [message for message in written if message["role"] != "system"],
         }
         system = [block for m in written if m["role"] == "system" for block in m["content"]]
         if system:
             body["system"] = system
-        if self.temperature:
+        if fields.temperature:
             body["temperature"] = min(call.temperature, 1.0)  # the API's own maximum
         if native is not None:
             body["tools"] = [
@@ -91,9 +77,32 @@ class AnthropicChat:
                 for one in native.tools
             ]
         body |= self._format_fields(call.schema)
-        if self.effort and call.effort is not None:
+        if fields.effort and call.effort is not None:
             body["output_config"] = {**body.get("output_config", {}), "effort": call.effort}
         return body
+
+    def _format_fields(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        if schema is None or self.fields.format == PLAINEST:
+            return {}
+        if self.fields.format == 0 and is_strict(schema):  # open objects are refused
+            return {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+        return {
+            "tools": [{"name": _TOOL, "description": "The reply.", "input_schema": schema}],
+            "tool_choice": {"type": "tool", "name": _TOOL},
+        }
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> AnthropicChat | None:
+        config = sent.get("output_config", {})
+        uses = {
+            "caching": self.fields.caching,
+            "temperature": "temperature" in sent,
+            "effort": "effort" in config,
+            "tools": "tools" in sent and "tool_choice" not in sent,
+            "format": "format" in config or "tool_choice" in sent,
+        }
+        used = [name for name, is_used in uses.items() if is_used]
+        fields = self.fields.without(failure, used, sent["max_tokens"])
+        return None if fields is None else replace(self, fields=fields)
 
     @property
     def streaming(self) -> tuple[Mapping[str, Any], type[AnthropicAssembler]]:
@@ -118,41 +127,6 @@ class AnthropicChat:
             cache_write_tokens=written,
             called=_called(blocks),
         )
-
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> AnthropicChat | None:
-        if failure.status not in (400, 404, 422) or isinstance(failure.error, ContextTooLong):
-            return None
-        wording = failure.wording
-        if "temperature" in sent and "temperature" in wording.lower():
-            return replace(self, temperature=False)
-        if self.caching and "cache_control" in wording:
-            return replace(self, caching=False)
-        asked = sent.get("output_config", {})
-        if "effort" in asked and ("effort" in wording or _is_refused_alone(asked, wording)):
-            return replace(self, effort=False)
-        if "tools" in sent and "tool_choice" not in sent and _TOOL_REFUSED.search(wording):
-            return replace(self, tools=False)
-        limit = output_limit(wording)
-        if limit and limit < sent["max_tokens"]:
-            return replace(self, output_limit=limit)
-        if ("format" in asked and _FORMAT_REFUSED.search(wording)) or (
-            "tools" in sent and _TOOL_REFUSED.search(wording)
-        ):
-            return self.plainer()
-        return None
-
-    def plainer(self) -> AnthropicChat:
-        return replace(self, format=_PLAINER[self.format])
-
-    def _format_fields(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        if schema is None or self.format == "none":
-            return {}
-        if self.format == "schema" and is_strict(schema):  # open objects are refused
-            return {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
-        return {
-            "tools": [{"name": _TOOL, "description": "The reply.", "input_schema": schema}],
-            "tool_choice": {"type": "tool", "name": _TOOL},
-        }
 
 
 class AnthropicAssembler:
@@ -207,10 +181,6 @@ class AnthropicAssembler:
 def _whole_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
     plain = {key: value for key, value in block.items() if key != "_json"}
     return {**plain, "input": block["_json"]} if block["_json"] else plain
-
-
-def _is_refused_alone(asked: Mapping[str, Any], wording: str) -> bool:
-    return len(asked) == 1 and _FORMAT_REFUSED.search(wording) is not None
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -273,24 +243,15 @@ def _headers(endpoint: Endpoint) -> Mapping[str, str]:
     return headers
 
 
-def _roots(base_url: str) -> tuple[str, ...]:
-    """With `/v1` first: base URLs of this protocol are usually written without it."""
-    return versioned_roots(base_url)[::-1]
-
-
-def _recognises(path: str) -> bool:
-    return path.endswith("/messages") or "anthropic" in path.split("/")
-
-
 ANTHROPIC = ServerProtocol(
     name="anthropic",
-    roots=_roots,
+    roots=lambda base_url: versioned_roots(base_url)[::-1],  # usually written without /v1
     headers=_headers,
     chat=lambda _: AnthropicChat(),
     embeddings=None,
     read_models=read_models,
     models_path="/models?limit=1000",  # a page holds 20 otherwise
-    recognises=_recognises,
+    recognises=lambda path: path.endswith("/messages") or "anthropic" in path.split("/"),
     provider=Provider(
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",

@@ -1,23 +1,18 @@
-"""The interface of a protocol: what `agent.llm` needs to know of a kind of server.
-
-A protocol module builds one `ServerProtocol` and adds nothing anywhere else but its line in
-`agent.llm.protocols`.
-"""
+"""The interface of a protocol: what `agent.llm` needs to know of a kind of server."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
 from agent.llm.prices import Price
 from agent.llm.replies import ReadReply
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from agent.llm.failures import Failure
     from agent.types import Message, ToolDialogue
 
@@ -26,8 +21,7 @@ if TYPE_CHECKING:
 class ChatCall:
     """What one call asks. `model` is "" for the server's own choice; `schema` is a JSON Schema.
 
-    `dialogue` says what `messages` say, for servers that take tools. `effort` is how much a
-    reasoning model may think ("low"), None for its own default.
+    `dialogue` says what `messages` say, for servers that take tools.
     """
 
     model: str
@@ -40,13 +34,12 @@ class ChatCall:
 
 
 class Assembler(Protocol):
-    """Puts the events of a streamed reply together. Unknown events and parts are ignored.
-
-    `finished`: the reason of the end, or an error, has come.
-    """
+    """Puts the events of a streamed reply together. Unknown events and parts are ignored."""
 
     @property
-    def finished(self) -> bool: ...
+    def finished(self) -> bool:
+        """Whether the reason of the end, or an error, has come."""
+        ...
 
     def feed(self, event: Mapping[str, Any]) -> str:
         """Take one event; return the text that it adds, arguments of tools included."""
@@ -60,10 +53,8 @@ class Assembler(Protocol):
 class ChatProtocol(Protocol):
     """How chat calls are written for one server: a frozen value.
 
-    `path` is that of calls below the root, such as "/chat/completions". `streaming` has the fields
-    of a request for a streamed reply, and what puts its events together; None where replies are
-    not streamed. When the server refuses a field, `adapted` gives the value that replaces this one
-    for good.
+    `path` is below the root. `streaming`: the fields of a request for a streamed reply, and what
+    puts its events together; None where replies are not streamed.
     """
 
     @property
@@ -77,45 +68,80 @@ class ChatProtocol(Protocol):
         ...
 
     def read(self, value: Any) -> ReadReply | str | None:
-        """Read the JSON of a 2xx reply.
-
-        Returns a str for an error that the server sent as if it were an answer, and None for
-        anything that is not a chat reply.
-        """
+        """Read a 2xx reply: a str is an error sent as an answer; None is no chat reply."""
         ...
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None:
         """The value that avoids this refusal of the body `sent`; None when none would."""
         ...
 
-    def plainer(self) -> ChatProtocol:
-        """The value that asks for the reply's format less strictly; used when it was ignored."""
-        ...
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
-class EmbeddingProtocol(Protocol):
-    """How embedding calls are written: a frozen value, as `ChatProtocol` is.
+# How servers name a field that they refuse. Ollama says "does not support tools", OpenRouter "No
+# endpoints found that support tool use", vLLM names its option --enable-auto-tool-choice, and
+# llama.cpp says, with 500, that the "tools param requires --jinja flag".
+_NAMES = {
+    "caching": _words("cache_control"),
+    "effort": _words("reasoning|effort|output_config"),
+    "tools": _words(r"\btools?\b|tool_c|function|input_schema"),
+    "format": _words(
+        r"response[_ ]format|output_(config|format)|json[_ ]?(schema|object|mode)"
+        r"|structured[_ ]output|schema|grammar|\btools?\b|tool_choice"
+    ),
+    "temperature": _words("temperature"),
+}
+# "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
+# the maximum allowed number of output tokens" (Anthropic).
+_OUTPUT_LIMIT = _words(r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)")
+PLAINEST = 2
 
-    `max_batch` is the largest number of texts of a call.
+
+@dataclass(frozen=True, slots=True)
+class OptionalFields:
+    """The optional fields of a request that one server takes; a refusal removes one for good.
+
+    `format` counts how often a format was refused, up to PLAINEST. `output_limit` is the longest
+    reply in tokens, once the server has said it.
     """
 
-    @property
-    def path(self) -> str: ...
+    temperature: bool = True
+    caching: bool = True
+    effort: bool = True
+    tools: bool = True
+    format: int = 0
+    output_limit: int | None = None
 
-    @property
-    def max_batch(self) -> int: ...
+    def without(self, failure: Failure, sent: Sequence[str], limit: int) -> Self | None:
+        """The value that leaves out which of the fields `sent` is refused, or asks for less."""
+        wording, status = failure.wording, failure.status
+        if isinstance(failure.error, ContextTooLong) or status not in (400, 404, 422, 500):
+            return None
+        for name in (name for name in _NAMES if name in sent):
+            if status == 500 and name != "tools":
+                continue
+            if _NAMES[name].search(wording):
+                if name == "format":
+                    return replace(self, format=min(self.format + 1, PLAINEST))
+                return replace(self, **{name: False})
+        match = _OUTPUT_LIMIT.search(wording) if status != 500 else None
+        most = int(match.group(1) or match.group(2)) if match else limit
+        return replace(self, output_limit=most) if most < limit else None
 
-    def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
-        """The JSON of a request for the vectors of `texts`."""
-        ...
+    def limit(self, wanted: int) -> int:
+        """The tokens of a reply, at most `wanted`."""
+        return min(wanted, self.output_limit or wanted)
 
-    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
-        """`number` vectors, float32 (number, d), not normalised; None for anything else."""
-        ...
 
-    def adapted(self, failure: Failure) -> EmbeddingProtocol | None:
-        """The value that avoids this refusal; None when none would."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """How embedding calls are written, at most `max_batch` texts each."""
+
+    path: str
+    max_batch: int
+    body: Callable[[Endpoint, Sequence[str]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +157,9 @@ class ModelInfo:
 class Provider:
     """The public server of a protocol, and how users name it.
 
-    `key_name` is the environment variable of its key. `key_prefix` is how its keys begin, by which
-    a key without an address is recognised. `example` is a model name for messages. `url_name` is
-    the variable of another address, "" if there is none; unless `needs_key` is set it suffices by
-    itself. With `before_proxies` the key also wins where a miners' container names its proxy.
+    `key_name` is the variable of its key, `key_prefix` how its keys begin, `example` a model name,
+    `url_name` the variable of another address, "" if there is none. With `before_proxies` the key
+    also wins where a miners' container names its proxy.
     """
 
     base_url: str
@@ -142,7 +167,6 @@ class Provider:
     key_prefix: str
     example: str
     url_name: str = ""
-    needs_key: bool = True
     before_proxies: bool = False
 
 
@@ -151,20 +175,17 @@ class ServerProtocol:
     """Everything that `agent.llm` knows of one kind of server.
 
     `name` is the value of PATCHSHOT_PROTOCOL. `roots` gives the possible beginnings of an address,
-    likeliest first; the one that works is remembered. `embeddings` is None where the protocol has
-    none. `models_path` and `embedding_models_path` give the lists that `read_models` reads, in the
-    server's order. `recognises` tells from the path of an address (lower case) that this protocol
-    is spoken there. `provider` is the public server, if there is one.
-
-    `list_chooses`: the model may be chosen from a list of several. `serves_runs`: requests name a
-    run whose budget the server keeps; it may also choose the models itself.
+    likeliest first. The paths of models give lists for `read_models`. `recognises` tells from the
+    path of an address (lower case) that this protocol is spoken there. `list_chooses`: the model
+    may be chosen from a list of several. `serves_runs`: requests name a run whose budget the server
+    keeps; it may also choose the models itself.
     """
 
     name: str
     roots: Callable[[str], tuple[str, ...]]
     headers: Callable[[Endpoint], Mapping[str, str]]
     chat: Callable[[Endpoint], ChatProtocol]
-    embeddings: Callable[[Endpoint], EmbeddingProtocol] | None
+    embeddings: Embeddings | None
     read_models: Callable[[Any], tuple[ModelInfo, ...]]
     models_path: str = "/models"
     embedding_models_path: str = "/models"

@@ -15,21 +15,18 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.llm.endpoint import Endpoint
 from agent.llm.failures import is_markup
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ServerProtocol
+from agent.llm.protocols.base import ChatCall, Embeddings, ServerProtocol
 from agent.llm.protocols.openai import bearer, read_models
-from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
+from agent.llm.replies import ReadReply, read_chat_reply
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from agent.llm.failures import Failure
 
 # What P1 answers, with 200, when the model wrote nothing.
@@ -38,22 +35,6 @@ _EMPTY = re.compile(r"\s*\w+ API returned empty response for model ")
 # provider's error as it came.
 _FAILED = re.compile(r"\s*Error in \w+Provider\._\w+\(\): ")
 _ERROR_KEYS = frozenset({"error", "detail", "message", "object", "type", "code", "status", "param"})
-_RUN_REFUSED = re.compile(r"run_id|uuid", re.IGNORECASE)
-
-
-def _run_fields(run: str) -> dict[str, Any]:
-    return {"run_id": run, "evaluation_run_id": run}
-
-
-def _as_uuid(run: str, failure: Failure) -> str | None:
-    """The run's name as P2 and P3 want it: a UUID made from it; None when that would not help."""
-    if failure.status != 422 or not _RUN_REFUSED.search(failure.wording):
-        return None
-    try:
-        uuid.UUID(run)
-    except ValueError:
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, run))
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +76,18 @@ class MinerChat:
             return None
         return replace(reply, finish_reason="length" if _is_cut_off(reply.text) else "unknown")
 
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> MinerChat | None:
-        run = _as_uuid(self.run, failure)
-        return None if run is None else replace(self, run=run)
-
-    def plainer(self) -> MinerChat:
-        return self
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> None:
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class MinerEmbeddings:
-    """POST embedding, one text at a time."""
+def _run_fields(run: str) -> dict[str, Any]:
+    return {"run_id": run, "evaluation_run_id": run}
 
-    run: str
-    path: str = "/embedding"
-    max_batch: int = 1
 
-    def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
-        (text,) = texts
-        return {**_run_fields(self.run), **({"model": model} if model else {}), "input": text}
-
-    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
-        return read_vectors(value, number)
-
-    def adapted(self, failure: Failure) -> MinerEmbeddings | None:
-        run = _as_uuid(self.run, failure)
-        return None if run is None else replace(self, run=run)
+def _embedding_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+    (text,) = texts
+    model = {"model": endpoint.model} if endpoint.model else {}
+    return {**_run_fields(endpoint.run_id), **model, "input": text}
 
 
 def _is_cut_off(text: str) -> bool:
@@ -162,7 +129,7 @@ MINER = ServerProtocol(
     roots=_roots,
     headers=bearer,  # it needs no key; a key that is set is for a proxy before it
     chat=lambda endpoint: MinerChat(endpoint.run_id),
-    embeddings=lambda endpoint: MinerEmbeddings(endpoint.run_id),
+    embeddings=Embeddings("/embedding", 1, _embedding_body),
     read_models=lambda value: read_models(value, _price_a_million),
     models_path="/inference-models",
     embedding_models_path="/embedding-models",

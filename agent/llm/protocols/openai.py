@@ -2,8 +2,7 @@
 
 OpenRouter speaks it too, with the cost of each call, and with prompt caching where it is marked.
 Sources: https://platform.openai.com/docs/api-reference/chat and .../embeddings,
-https://openrouter.ai/docs/use-cases/usage-accounting (`usage.cost`, in dollars),
-https://openrouter.ai/docs/guides/best-practices/prompt-caching
+https://openrouter.ai/docs/use-cases/usage-accounting, .../guides/best-practices/prompt-caching
 """
 
 from __future__ import annotations
@@ -11,60 +10,47 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure, one_line
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol
-from agent.llm.replies import (
-    ReadReply,
-    count,
-    mapping,
-    read_chat_reply,
-    read_vectors,
-    string,
+from agent.llm.protocols.base import (
+    ChatCall,
+    Embeddings,
+    ModelInfo,
+    OptionalFields,
+    Provider,
+    ServerProtocol,
 )
+from agent.llm.replies import ReadReply, count, mapping, read_chat_reply, string
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from agent.types import Tool, ToolDialogue
-
-Format = Literal["json_schema", "json_object", "none"]
-
-# Where servers of this protocol take the effort of reasoning: OpenAI and most, OpenRouter.
-_EFFORT_FIELDS = frozenset({"reasoning_effort", "reasoning"})
-_EFFORT = re.compile(r"reasoning|effort", re.IGNORECASE)
+    from agent.types import ToolDialogue
 
 _SCHEMA_NAME = "patch"  # servers want a name for the schema; nothing reads it back
-
-_LESS_STRICT: Mapping[Format, Format] = {"json_schema": "json_object", "json_object": "none"}
-
-_FORMAT = re.compile(
-    r"response[_ ]format|json[_ ]?(schema|object|mode)|structured[_ ]output|grammar", re.IGNORECASE
-)
+_LIMIT = re.compile(r"\bmax_(completion_)?tokens\b")
 _REFUSED = re.compile(
     r"unsupported|not (be )?(supported|permitted|allowed)|(does|is) ?n.t support|not support"
     r"|unrecogni[sz]ed|unknown|unexpected|extra|deprecated|instead",
     re.IGNORECASE,
 )
-_LIMIT = re.compile(r"\bmax_(completion_)?tokens\b")
-# "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
-# the maximum allowed number of output tokens" (Anthropic).
-_OUTPUT_LIMIT = re.compile(
-    r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)", re.IGNORECASE
-)
+# Vendors whose models cache only what is marked; the others' do so by themselves.
+_MARKED_VENDORS = ("anthropic/",)
+CACHED: Mapping[str, str] = {"type": "ephemeral"}  # kept for five minutes since its last use
 
+_ASKING = ("user", "tool")  # roles of messages that a reply follows
+_MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
+_VERSION = re.compile(r"/v\d+\w*(/|$)")
+_LONGEST_NAME = 100  # characters of a model's name that are kept
 
-# Ollama says "does not support tools", OpenRouter "No endpoints found that support tool use", vLLM
-# names its option --enable-auto-tool-choice, and llama.cpp says, with 500, that the "tools param
-# requires --jinja flag".
-_TOOLS = re.compile(r"\btools?\b|tool_c|function", re.IGNORECASE)
+# Where OpenRouter, vLLM, the miners' proxy and Anthropic, and LM Studio give a model's window.
+_WINDOWS = ("context_length", "max_model_len", "max_input_tokens", "max_context_length")
+
+PriceReader = Callable[[Mapping[str, Any]], Price | None]
 
 
 def is_strict(schema: Any) -> bool:
@@ -80,80 +66,54 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(value) for value in schema.values())
 
 
-def output_limit(wording: str) -> int | None:
-    """The longest output in tokens, if a refusal states it."""
-    match = _OUTPUT_LIMIT.search(wording)
-    return int(match.group(1) or match.group(2)) if match else None
-
-
-# Vendors whose models cache only what is marked; the others' do so by themselves.
-_MARKED_VENDORS = ("anthropic/",)
-CACHED: Mapping[str, str] = {"type": "ephemeral"}  # kept for five minutes since its last use
-
-_ASKING = ("user", "tool")  # roles of messages that a reply follows
-_MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
-_VERSION = re.compile(r"/v\d+\w*(/|$)")
-_LONGEST_NAME = 100  # characters of a model's name that are kept
-
-# Where servers say how large a model's window is: OpenRouter, vLLM, the miners' proxy, Anthropic,
-# LM Studio.
-_WINDOWS = (
-    "context_length",
-    "max_model_len",
-    "max_input_tokens",
-    "max_context_length",
-)
-
-
-PriceReader = Callable[[Mapping[str, Any]], Price | None]
-
-
 @dataclass(frozen=True, slots=True)
 class OpenAIChat:
-    """POST chat/completions, with the optional fields that one server takes.
+    """POST chat/completions. `is_openrouter`: with markers for the vendors that need them."""
 
-    The defaults suit most servers. `output_limit` is the longest reply in tokens, once the server
-    has said it. `is_openrouter`: with markers for the vendors that need them.
-    """
-
-    limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    temperature: bool = True
-    format: Format = "json_schema"
-    output_limit: int | None = None
-    tools: bool = True
-    effort: bool = True
-    caching: bool = True
+    fields: OptionalFields = field(default_factory=OptionalFields)
+    limit_name: str = "max_tokens"
     is_openrouter: bool = False
     path: str = "/chat/completions"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
-        options = self._options(call)
-        if call.effort is not None and self.effort:
-            effort = {"reasoning": {"effort": call.effort}}
-            options |= effort if self.is_openrouter else {"reasoning_effort": call.effort}
-        if call.dialogue is not None and self.tools:
+        if call.dialogue is not None and self.fields.tools:
             messages = _dialogue_messages(call.dialogue)
-            options["tools"] = [_tool(tool) for tool in call.dialogue.tools]
+            tools = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.parameters,
+                    },
+                }
+                for tool in call.dialogue.tools
+            ]
         else:
             messages = [{"role": m.role, "content": m.content} for m in call.messages]
-        if self.is_openrouter and self.caching and call.model.startswith(_MARKED_VENDORS):
+            tools = []
+        if self.is_openrouter and self.fields.caching and call.model.startswith(_MARKED_VENDORS):
             for position in breakpoints([message["role"] for message in messages]):
                 part = {"type": "text", "text": messages[position]["content"]}
                 messages[position]["content"] = [{**part, "cache_control": CACHED}]
-        return {"model": call.model, "messages": messages, "stream": False, **options}
+        body = {"model": call.model, "messages": messages, "stream": False, **self._options(call)}
+        return body | ({"tools": tools} if tools else {})
 
     def _options(self, call: ChatCall) -> dict[str, Any]:
-        limit = min(call.max_output_tokens, self.output_limit or call.max_output_tokens)
-        fields: dict[str, Any] = {self.limit_name: limit}
-        if self.temperature:
-            fields["temperature"] = call.temperature
+        options: dict[str, Any] = {self.limit_name: self.fields.limit(call.max_output_tokens)}
+        if self.fields.temperature:
+            options["temperature"] = call.temperature
         schema = call.schema
-        if schema is not None and self.format == "json_schema":
+        if schema is not None and self.fields.format == 0:
             wrapped = {"name": _SCHEMA_NAME, "schema": schema, "strict": is_strict(schema)}
-            fields["response_format"] = {"type": "json_schema", "json_schema": wrapped}
-        elif schema is not None and self.format == "json_object":
-            fields["response_format"] = {"type": "json_object"}
-        return fields
+            options["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        elif schema is not None and self.fields.format == 1:
+            options["response_format"] = {"type": "json_object"}
+        if call.effort is not None and self.fields.effort and self.is_openrouter:
+            options["reasoning"] = {"effort": call.effort}
+        elif call.effort is not None and self.fields.effort:
+            options["reasoning_effort"] = call.effort
+        return options
 
     @property
     def streaming(self) -> tuple[Mapping[str, Any], type[OpenAIAssembler]]:
@@ -164,54 +124,31 @@ class OpenAIChat:
         return read_chat_reply(value)
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIChat | None:
-        if isinstance(failure.error, ContextTooLong):
+        names = {"tools": "tools", "response_format": "format", "temperature": "temperature"}
+        names |= {"reasoning": "effort", "reasoning_effort": "effort"}
+        used = [name for key, name in names.items() if key in sent]
+        if self.is_openrouter and self.fields.caching:
+            used.append("caching")
+        fields = self.fields.without(failure, used, sent[self.limit_name])
+        if fields is not None:
+            return replace(self, fields=fields)
+        wording, is_named = failure.wording, self.limit_name == "max_completion_tokens"
+        if is_named or failure.status != 400 or not _LIMIT.search(wording):
             return None
-        wording, status = failure.wording, failure.status
-        if self.is_openrouter and self.caching and "cache_control" in wording:
-            return replace(self, caching=False)
-        if status == 500 and "tools" in sent and _TOOLS.search(wording):
-            return replace(self, tools=False)
-        if status not in (400, 404, 422):
-            return None
-        if _EFFORT.search(wording) and _EFFORT_FIELDS & sent.keys():
-            return replace(self, effort=False)
-        if "tools" in sent and _TOOLS.search(wording):
-            return replace(self, tools=False)
-        if "response_format" in sent and _FORMAT.search(wording):
-            return self.plainer()
-        limit = output_limit(wording)
-        if limit and limit < sent[self.limit_name]:
-            return replace(self, output_limit=limit)
-        if self.limit_name == "max_tokens" and _LIMIT.search(wording) and _REFUSED.search(wording):
-            return replace(self, limit_name="max_completion_tokens")
-        if "temperature" in sent and "temperature" in wording.lower():
-            return replace(self, temperature=False)
-        return None
-
-    def plainer(self) -> OpenAIChat:
-        return replace(self, format=_LESS_STRICT.get(self.format, "none"))
+        refused = _REFUSED.search(wording) and type(failure.error) is not ContextTooLong
+        return replace(self, limit_name="max_completion_tokens") if refused else None
 
 
 def breakpoints(roles: Sequence[str]) -> frozenset[int]:
     """Positions of the messages after which a later call may go on from the prompt cache.
 
-    The system text, the first user message (issue and context, which a repair call repeats) and
-    the last message (which the next step of the iterative mode repeats). Writing costs a quarter
-    more than plain input and reading a tenth, so that marks pay from one second call in four.
+    Writing costs a quarter more than plain input and reading a tenth, so that marks pay from one
+    second call in four.
     """
     system = [i for i, role in enumerate(roles) if role == "system"]
-    user = [i for i, role in enumerate(roles) if role == "user"]
-    asking = [i for i, role in enumerate(roles) if role in _ASKING]
+    user = [i for i, role in enumerate(roles) if role == "user"]  # a repair repeats the first
+    asking = [i for i, role in enumerate(roles) if role in _ASKING]  # the next step, the last
     return frozenset([*system[-1:], *user[:1], *asking[-1:]])
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    return {"type": "function", "function": function}
 
 
 def _dialogue_messages(dialogue: ToolDialogue) -> list[dict[str, Any]]:
@@ -293,21 +230,11 @@ class OpenAIAssembler:
         return {**self._whole, "choices": [choice]}
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIEmbeddings:
-    """POST embeddings, a list of texts at a time."""
+def _embedding_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+    return {"model": endpoint.model, "input": list(texts)}
 
-    path: str = "/embeddings"
-    max_batch: int = _MAX_BATCH
 
-    def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
-        return {"model": model, "input": list(texts)}
-
-    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
-        return read_vectors(value, number)
-
-    def adapted(self, failure: Failure) -> None:
-        return None
+EMBEDDINGS = Embeddings("/embeddings", _MAX_BATCH, _embedding_body)
 
 
 def versioned_roots(base_url: str) -> tuple[str, ...]:
@@ -372,7 +299,7 @@ OPENAI = ServerProtocol(
     roots=versioned_roots,
     headers=bearer,
     chat=lambda _: OpenAIChat(),
-    embeddings=lambda _: OpenAIEmbeddings(),
+    embeddings=EMBEDDINGS,
     read_models=read_models,
     provider=Provider(
         "https://api.openai.com/v1",
@@ -380,7 +307,6 @@ OPENAI = ServerProtocol(
         "sk-",
         "gpt-5.4",
         url_name="OPENAI_BASE_URL",
-        needs_key=False,
     ),
 )
 
@@ -390,7 +316,7 @@ OPENROUTER = ServerProtocol(
     # The title is the name that the user's own log shows.
     headers=lambda endpoint: {**bearer(endpoint), "x-title": "patchshot"},
     chat=lambda _: OpenAIChat(is_openrouter=True),
-    embeddings=lambda _: OpenAIEmbeddings(),
+    embeddings=EMBEDDINGS,
     read_models=read_models,
     provider=Provider(
         "https://openrouter.ai/api/v1",

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigurationError, Status
-from agent.llm.paid_replies import ReplyGate, ReplyRecording
-from agent.llm.recording import ChatExchange
+from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording
 from agent.results.kept.store import (
     EXCHANGES,
     ISSUE,

@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 
 from agent.errors import AuthenticationFailed, PatchshotError, UsageError
 from agent.llm import (
-    HttpChatModel,
     LogFile,
     LoggedChatModel,
     Redactor,
-    counting_tries,
     create_client,
 )
 from agent.types import Completion, Usage
 from agent.types.events import Event, ModelCall, Notice, StageFinished
 from tests.support.fakes import EventLog
-from tests.support.faults import Fault, FaultServer, always, once
+from tests.support.faults import Fault, FaultServer, always
 from tests.support.faults_clients import SPOKEN, chat_model
 from tests.support.llm import make_prompt
 from tests.support.scripted_model import Reply, ScriptedChatModel
@@ -51,7 +49,7 @@ def test_a_call_says_what_it_took() -> None:
     done = Completion("fine", "gpt-x", "stop", Usage(120, 30, 0.5, 1), 1.5)
     (event,) = call(done)
     assert isinstance(event, ModelCall)
-    assert (event.kind, event.model, event.status, event.attempt) == ("chat", "gpt-x", "ok", 1)
+    assert (event.kind, event.model, event.status) == ("chat", "gpt-x", "ok")
     assert (event.input_tokens, event.output_tokens, event.cost_usd) == (120, 30, 0.5)
     assert 0 <= event.seconds < 1
     assert event.error == ""
@@ -83,30 +81,6 @@ def test_a_cancelled_call_is_told_too() -> None:
     (event,) = log.events
     assert isinstance(event, ModelCall)
     assert event.status == "cancelled"
-
-
-@pytest.mark.parametrize(("faults", "status"), [(0, "ok"), (2, "ok"), (9, "provider-unreachable")])
-def test_tries_are_counted_each_call_for_itself(faults: int, status: str) -> None:
-    log = EventLog()
-    plan = once(Fault.SERVER_ERROR, times=faults)
-
-    async def run(server: FaultServer) -> None:
-        async with create_client(trust_env=False) as client:
-            http: HttpChatModel = chat_model(
-                SPOKEN[0].endpoint(server), client, counting_tries(log)
-            )
-            model = LoggedChatModel(http, log)
-            for _ in range(2):
-                try:
-                    await model.complete(make_prompt(), max_output_tokens=9)
-                except PatchshotError:
-                    assert status != "ok"
-
-    with FaultServer(plan) as server:
-        asyncio.run(run(server))
-    first, second = [event for event in log.events if isinstance(event, ModelCall)]
-    assert (first.status, first.attempt) == (status, min(faults + 1, 4))
-    assert second.attempt == (4 if faults == 9 else 1)
 
 
 # ---------------------------------------------------------------------------------------- the file
@@ -201,7 +175,7 @@ def test_an_error_over_http_holds_no_key(fault: Fault, tmp_path: Path) -> None:
 
     async def run(server: FaultServer, log: LogFile) -> None:
         async with create_client(trust_env=False) as client:
-            http = chat_model(spoken.endpoint(server, key=SECRET), client, counting_tries(log))
+            http = chat_model(spoken.endpoint(server, key=SECRET), client, log)
             with pytest.raises(PatchshotError) as raised:
                 await LoggedChatModel(http, log).complete(
                     make_prompt(f"My key is {SECRET}"), max_output_tokens=9

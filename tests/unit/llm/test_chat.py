@@ -199,21 +199,6 @@ def test_refused_parameters_are_left_out_from_then_on(route: respx.Route) -> Non
     assert len(optional) == 5
 
 
-def test_a_server_that_ignores_the_format_is_asked_more_plainly_next_time(
-    route: respx.Route,
-) -> None:
-    route.mock(side_effect=[ok("Sure! Here is it"), ok('{"a": 1}'), ok('{"a": 1}')])
-
-    async def thrice(model: HttpChatModel) -> None:
-        for _ in range(3):
-            await ask(model, SCHEMA)
-
-    with_model(endpoint(), thrice)
-
-    formats = [body["response_format"]["type"] for body in sent(route)]
-    assert formats == ["json_schema", "json_object", "json_object"]
-
-
 class TestMinersProxy:
     """What only this protocol needs of the transport."""
 

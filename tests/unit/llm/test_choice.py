@@ -15,11 +15,11 @@ from agent.errors import ConfigurationError
 from agent.llm import (
     ENVIRONMENT_NAMES,
     Endpoint,
-    ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
 )
 from agent.llm.endpoint import same_origin
+from agent.settings import Settings
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENAI = "https://api.openai.com/v1"
@@ -48,9 +48,20 @@ def without(*names: str) -> dict[str, str]:
 
 
 def settings(
-    base_url: str | None = None, key: str | None = None, model: str | None = "m", **more: Any
-) -> ProviderSettings:
-    return ProviderSettings(base_url, SecretStr(key) if key else None, model, **more)
+    base_url: str | None = None,
+    key: str | None = None,
+    model: str | None = "m",
+    protocol: str | None = None,
+) -> Settings:
+    secret = SecretStr(key) if key else None
+    return Settings(base_url=base_url, api_key=secret, model=model, protocol=protocol or "auto")
+
+
+def embedding(
+    base_url: str | None = None, key: str | None = None, model: str | None = "m"
+) -> Settings:
+    secret = SecretStr(key) if key else None
+    return Settings(embed_base_url=base_url, embed_api_key=secret, embed_model=model)
 
 
 def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
@@ -142,7 +153,7 @@ def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
     ],
 )
 def test_the_first_configured_server_is_chosen(
-    chosen: ProviderSettings,
+    chosen: Settings,
     environment: dict[str, str],
     expected: tuple[str, str | None, str, str],
 ) -> None:
@@ -244,27 +255,13 @@ class TestModels:
     ],
 )
 def test_what_is_missing_or_malformed_is_named(
-    chosen: ProviderSettings, environment: dict[str, str], words: list[str]
+    chosen: Settings, environment: dict[str, str], words: list[str]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         choose_endpoint(chosen, environment)
 
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
-
-
-def test_what_is_passed_over_is_told() -> None:
-    environment = {
-        "SANDBOX_PROXY_URL": "http://p",
-        "OPENROUTER_API_KEY": "k",
-        "OPENAI_BASE_URL": "http://o",
-    }
-
-    assert choose_endpoint(settings(), environment).unused == (
-        "SANDBOX_PROXY_URL",
-        "OPENAI_BASE_URL",
-    )
-    assert choose_endpoint(settings("http://h"), {}).unused == ()
 
 
 def test_the_usage_of_the_newest_containers_is_asked_at_their_proxy() -> None:
@@ -299,29 +296,27 @@ class TestEmbeddings:
     chat = choose_endpoint(settings("https://chat.example/v1", "chat-key"), {})
 
     def test_none_without_a_model(self) -> None:
-        assert choose_embedding_endpoint(settings(model=None), EVERYTHING, self.chat) is None
+        assert choose_embedding_endpoint(embedding(model=None), EVERYTHING, self.chat) is None
 
     def test_a_server_without_a_model_is_a_mistake(self) -> None:
         with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_MODEL"):
-            choose_embedding_endpoint(settings("http://e.example", model=None), {}, self.chat)
+            choose_embedding_endpoint(embedding("http://e.example", model=None), {}, self.chat)
 
     @pytest.mark.parametrize(
         ("chosen", "expected"),
         [
-            (settings(), ("https://chat.example/v1", "chat-key")),
-            (settings(key="own"), ("https://chat.example/v1", "own")),
+            (embedding(), ("https://chat.example/v1", "chat-key")),
+            (embedding(key="own"), ("https://chat.example/v1", "own")),
             (
-                settings("https://chat.example/embed/v1"),
+                embedding("https://chat.example/embed/v1"),
                 ("https://chat.example/embed/v1", "chat-key"),
             ),
-            (settings("https://e.example/v1"), ("https://e.example/v1", None)),
-            (settings("https://e.example/v1", "own"), ("https://e.example/v1", "own")),
-            (settings(OPENAI), (OPENAI, "sk-openai")),
+            (embedding("https://e.example/v1"), ("https://e.example/v1", None)),
+            (embedding("https://e.example/v1", "own"), ("https://e.example/v1", "own")),
+            (embedding(OPENAI), (OPENAI, "sk-openai")),
         ],
     )
-    def test_server_and_key(
-        self, chosen: ProviderSettings, expected: tuple[str, str | None]
-    ) -> None:
+    def test_server_and_key(self, chosen: Settings, expected: tuple[str, str | None]) -> None:
         found = choose_embedding_endpoint(chosen, {"OPENAI_API_KEY": "sk-openai"}, self.chat)
 
         assert found is not None
@@ -329,23 +324,23 @@ class TestEmbeddings:
         assert found.model_setting == "PATCHSHOT_EMBED_MODEL"
 
     def test_without_a_chat_server_the_environment_decides(self) -> None:
-        found = choose_embedding_endpoint(settings(), {"OPENAI_API_KEY": "k"})
+        found = choose_embedding_endpoint(embedding(), {"OPENAI_API_KEY": "k"})
 
         assert found is not None
         assert summary(found)[:2] == (OPENAI, "k")
         with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
-            choose_embedding_endpoint(settings(), {})
+            choose_embedding_endpoint(embedding(), {})
 
     def test_anthropic_has_none_so_that_the_next_server_serves(self) -> None:
         keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "k"}
         chat = choose_endpoint(settings(protocol="anthropic"), keys)
 
-        found = choose_embedding_endpoint(settings(), keys, chat)
+        found = choose_embedding_endpoint(embedding(), keys, chat)
 
         assert found is not None
         assert summary(found)[:2] == (OPENAI, "k")
         with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
-            choose_embedding_endpoint(settings(), {"ANTHROPIC_API_KEY": "a"}, chat)
+            choose_embedding_endpoint(embedding(), {"ANTHROPIC_API_KEY": "a"}, chat)
 
     @pytest.mark.parametrize(
         ("environment", "place"),
@@ -361,7 +356,7 @@ class TestEmbeddings:
         environment |= {"RUN_ID": "r"}
         chat = choose_endpoint(settings(model=None), environment)
 
-        found = choose_embedding_endpoint(settings(model=None), environment, chat)
+        found = choose_embedding_endpoint(embedding(model=None), environment, chat)
 
         assert found is not None
         assert (found.base_url, found.kind, found.model, found.run_id) == (place, "miner", "", "r")
@@ -370,7 +365,7 @@ class TestEmbeddings:
         environment = {k: v for k, v in EVERYTHING.items() if k.startswith("RIDGES")}
         chat = choose_endpoint(settings(), environment)
 
-        found = choose_embedding_endpoint(settings(), environment, chat)
+        found = choose_embedding_endpoint(embedding(), environment, chat)
 
         assert found is not None
         assert summary(found)[:2] == ("https://embed.chutes.example/v1", "cpk-1")
@@ -416,7 +411,7 @@ def test_no_key_ever_leaves_its_host(
         chat = choose_endpoint(settings(chat_url, protocol=protocol), environment)
         found.append(chat)
     with contextlib.suppress(ConfigurationError):
-        found.append(choose_embedding_endpoint(settings(embed_url), environment, chat))
+        found.append(choose_embedding_endpoint(embedding(embed_url), environment, chat))
 
     for endpoint in found:
         if endpoint is not None and endpoint.api_key is not None:

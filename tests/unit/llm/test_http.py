@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
 from agent.llm import create_client
@@ -119,29 +118,18 @@ def test_an_unusable_proxy_is_a_configuration_error(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy)
 
-    with pytest.raises(
-        ConfigurationError, match=r"check HTTPS_PROXY \(proxy:(1|port)\)$"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match="check HTTPS_PROXY") as caught:
         create_client()
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("variable", "url"),
-    [("HTTP_PROXY", "http://llm.invalid"), ("ALL_PROXY", "https://llm.invalid")],
-)
-def test_a_proxy_that_is_not_there_is_named(
-    variable: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, "http://me:secret@127.0.0.1:9")
+def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
 
-    seen = failed(call(url))
-    assert f"through the proxy 127.0.0.1:9 ({variable})" in str(seen.error)
-    assert f"check {variable}, PATCHSHOT_BASE_URL" in str(seen.error)
+    seen = failed(call("http://llm.invalid"))
+    assert "check PATCHSHOT_BASE_URL, HTTPS_PROXY, HTTP_PROXY" in str(seen.error)
     assert "secret" not in str(seen.error)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert "proxy" not in str(failed(call("http://127.0.0.1:9")).error)
 
 
 def test_missing_certificates_are_a_configuration_error(
@@ -181,7 +169,6 @@ def with_error(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
         (httpx.RemoteProtocolError(f"key {KEY}"), "dropped", True),
         (httpx.LocalProtocolError("Illegal header value b'x'"), "PATCHSHOT_BASE_URL", False),
         (httpx.LocalProtocolError("SEND_HEADERS in state CLOSED"), "dropped", True),
-        (KeyError(7), "dropped", True),
     ],
 )
 def test_errors_of_the_client_are_translated(error: Exception, words: str, retriable: bool) -> None:
@@ -208,21 +195,14 @@ def test_an_endless_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more than 1 MiB" in str(seen.error)
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
+def test_a_folder_of_certificates_may_be_named(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with create_client(ca_bundle=str(tmp_path)):
+            pass
+
+    run(go())
 
 
-class TestTls:
-    """Real TLS with a private authority, and what is spoken over it."""
-
-    def test_a_folder_of_certificates_may_be_named(self, tmp_path: Path) -> None:
-        async def go() -> None:
-            async with create_client(ca_bundle=str(tmp_path)):
-                pass
-
-        run(go())
-
-    def test_a_missing_bundle_is_a_configuration_error(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE"):
-            create_client(ca_bundle=str(tmp_path / "none.pem"))
+def test_a_missing_bundle_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE"):
+        create_client(ca_bundle=str(tmp_path / "none.pem"))

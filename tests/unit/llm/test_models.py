@@ -126,9 +126,9 @@ def test_the_only_model_of_a_server_is_taken() -> None:
     [
         (
             {"/v1/models": {"data": [{"id": name} for name in "fedcba"]}},
-            "set PATCHSHOT_MODEL to one that it has (f, e, d, c, b and 1 more)",
+            "set PATCHSHOT_MODEL to one that it has (f, e, d, c, b)",
         ),
-        ({}, "http://box/v1 does not say which models it has: set PATCHSHOT_MODEL"),
+        ({}, "no model is chosen for http://box/v1: set PATCHSHOT_MODEL"),
     ],
 )
 def test_a_person_chooses_of_several(lists: Mapping[str, Any], words: str) -> None:

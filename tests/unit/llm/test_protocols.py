@@ -204,20 +204,6 @@ def test_the_messages_that_a_later_call_repeats_are_marked() -> None:
     assert ["cache_control" in block for block in blocks] == [True, True, False, True]
 
 
-def test_a_run_that_is_no_uuid_becomes_one_for_chat_and_embeddings() -> None:
-    refused = refusal("Input should be a valid UUID | uuid_parsing | body | run_id", 422)
-    place = endpoint(kind="miner", run_id="nocache-1")
-    names = set()
-    for make in (PROTOCOLS["miner"].chat, PROTOCOLS["miner"].embeddings):
-        protocol: Any = make(place)  # type: ignore[misc]
-        first = protocol.adapted(refused, {}) if make is PROTOCOLS["miner"].chat else None
-        adapted = first or protocol.adapted(refused)
-        names.add(adapted.run)
-    (name,) = names
-    assert str(uuid.UUID(name)) == name
-    assert chat("miner", name).adapted(refused, {}) is None
-
-
 def test_usage_has_the_cost_and_what_the_cache_held() -> None:
     usage = {
         "prompt_tokens": 100,

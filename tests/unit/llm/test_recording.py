@@ -1,28 +1,33 @@
-"""`agent.llm.recording`: what was recorded is what is answered."""
+"""`agent.llm.recording`: what was recorded is answered, and nothing is paid twice."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from agent.errors import ProviderUnreachable, ReplayMismatch, UsageError
-from agent.llm import Budget, BudgetedChatModel, Redactor
+from agent.errors import (
+    BudgetRefused,
+    ConfigurationError,
+    ProviderUnreachable,
+    ReplayMismatch,
+    UsageError,
+)
+from agent.llm import Budget, BudgetedChatModel, Price, Redactor
 from agent.llm.recording import (
     Recorder,
-    Recording,
     RecordingChatModel,
-    RecordingEmbedder,
     ReplayingChatModel,
-    ReplayingEmbedder,
+    ReplyGate,
+    ReplyRecording,
 )
 from agent.types import Completion, Prompt, Usage
-from agent.types.events import Event, Notice
+from tests.support.full_disk import full_at
 from tests.support.llm import make_prompt, run
 from tests.support.scripted_model import ScriptedChatModel
 
@@ -30,41 +35,23 @@ FIRST = Completion("{\u2028é}", "m-001", "stop", Usage(5, 6, None, 1), 1.5)
 SECOND = Completion("", "m-001", "length", Usage(7, 8, 0.25, 1), 2.5)
 
 
-class FakeEmbedder:
-    """Each text becomes its length and its first character, unnormalised."""
-
-    name = "fake:2"
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["query", "document"]
-    ) -> NDArray[np.float32]:
-        return np.array([[len(t) / 3, ord(t[0]) / 7] for t in texts], dtype=np.float32)
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "new" / "run.jsonl"
 
 
-def record(file: Path, *pairs: tuple[Prompt, Completion]) -> None:
-    with Recorder(file) as recorder:
+def record(file: Path, *pairs: tuple[Prompt, Completion], hide: Callable[[str], str] = str) -> None:
+    with closing(Recorder(file, hide)) as recorder:
         inner = ScriptedChatModel([completion for _, completion in pairs], model="m")
         model = RecordingChatModel(inner, recorder)
-        for prompt, completion in pairs:
+        for number, (prompt, completion) in enumerate(pairs, start=1):
             assert run(model.complete(prompt, max_output_tokens=9)) == completion
+            assert len(file.read_bytes().splitlines()) == number
 
 
 def replay(file: Path, *prompts: Prompt) -> list[Completion]:
-    model = ReplayingChatModel(Recording(file))
+    model = ReplayingChatModel(file)
     return [run(model.complete(prompt, max_output_tokens=9)) for prompt in prompts]
-
-
-def mismatch(act: Callable[[], object]) -> str:
-    with pytest.raises(ReplayMismatch) as caught:
-        act()
-    assert "\n" not in str(caught.value)
-    assert "--record" in str(caught.value)
-    return str(caught.value)
 
 
 def test_replies_come_back_as_recorded(file: Path) -> None:
@@ -72,7 +59,7 @@ def test_replies_come_back_as_recorded(file: Path) -> None:
     record(file, (one, FIRST), (two, SECOND), (one, SECOND))
 
     assert replay(file, one, two, one) == [FIRST, SECOND, SECOND]
-    assert ReplayingChatModel(Recording(file)).model == "m"
+    assert ReplayingChatModel(file).model == "m"
 
 
 def test_the_format_of_a_line(file: Path) -> None:
@@ -102,20 +89,9 @@ def test_the_format_of_a_line(file: Path) -> None:
     }
 
 
-def test_each_exchange_is_on_disk_at_once(file: Path) -> None:
-    recorder = Recorder(file)
-    model = RecordingChatModel(ScriptedChatModel(["a", "b"]), recorder)
-    assert not file.exists()
-    for count in (1, 2):
-        run(model.complete(make_prompt(), max_output_tokens=9))
-        assert len(file.read_bytes().splitlines()) == count
-    recorder.close()
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
 def test_an_older_recording_stays_until_the_first_exchange(file: Path) -> None:
     record(file, (make_prompt("old"), FIRST))
-    with Recorder(file) as recorder:
+    with closing(Recorder(file)) as recorder:
         failing = RecordingChatModel(ScriptedChatModel([ProviderUnreachable("x: y")]), recorder)
         with pytest.raises(ProviderUnreachable):
             run(failing.complete(make_prompt("new"), max_output_tokens=9))
@@ -123,7 +99,6 @@ def test_an_older_recording_stays_until_the_first_exchange(file: Path) -> None:
 
     record(file, (make_prompt("new"), SECOND))
     assert replay(file, make_prompt("new")) == [SECOND]
-    assert len(file.read_bytes().splitlines()) == 1
 
 
 @pytest.mark.parametrize("place", ["folder", "file/below", "/dev/null"])
@@ -133,35 +108,25 @@ def test_where_nothing_can_be_recorded(tmp_path: Path, place: str) -> None:
 
     with pytest.raises(UsageError, match="cannot be recorded to"):
         record(tmp_path / place, (make_prompt(), FIRST))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert Path("/dev/null").is_char_device()
 
 
-def test_another_prompt_is_told_apart_by_its_line(file: Path) -> None:
+def test_another_prompt_is_told_apart_by_its_line_and_counts_as_no_call(file: Path) -> None:
     record(file, (make_prompt("same\nold line\nend"), FIRST))
+    model = BudgetedChatModel(ReplayingChatModel(file), Budget())
 
-    said = mismatch(lambda: replay(file, make_prompt("same\nnew line\nend")))
+    with pytest.raises(ReplayMismatch) as caught:
+        run(model.complete(make_prompt("same\nnew line\nend"), max_output_tokens=9))
 
-    assert f"exchange 1 of {file} was recorded for another prompt" in said
-    assert "text 2, line 2: recorded 'old line', now 'new line'" in said
-
-
-def test_what_was_not_asked_counts_as_no_call(file: Path) -> None:
-    record(file, (make_prompt("old"), FIRST))
-    model = BudgetedChatModel(ReplayingChatModel(Recording(file)), Budget())
-
-    mismatch(lambda: run(model.complete(make_prompt("new"), max_output_tokens=9)))
-
+    assert f"exchange 1 of {file} was recorded for another prompt" in str(caught.value)
+    assert "text 2, line 2: recorded 'old line', now 'new line'" in str(caught.value)
     assert model.usage.calls == 0
 
 
 def test_a_recording_that_is_used_up(file: Path) -> None:
     record(file, (make_prompt(), FIRST))
-
-    assert "no further model call" in mismatch(lambda: replay(file, *[make_prompt()] * 2))
-    assert not Recording(file).has_embeddings
-    embedder = ReplayingEmbedder(Recording(file))
-    assert "no further embedding call" in mismatch(lambda: run(embedder.embed(["a"], kind="query")))
+    with pytest.raises(ReplayMismatch, match="no further reply"):
+        replay(file, *[make_prompt()] * 2)
 
 
 @pytest.mark.parametrize(
@@ -173,77 +138,159 @@ def test_a_recording_that_is_used_up(file: Path) -> None:
         lambda line: line.replace(b'"seconds"', b'"extra":1,"seconds"'),
         lambda line: b"[]",
         lambda line: b"\xff",
-        lambda line: line.replace(b'"text":"', b'"text":3,"x":"'),
     ],
 )
 def test_a_damaged_line_is_named(file: Path, damage: Callable[[bytes], bytes]) -> None:
     record(file, (make_prompt("one"), FIRST), (make_prompt("two"), SECOND))
     first, second = file.read_bytes().splitlines()
-    file.write_bytes(first + b"\n" + damage(second))
+    file.write_bytes(first + b"\n" + damage(second) + b"\n")
 
-    assert f"line 2 of {file} is not a recorded exchange" in mismatch(lambda: Recording(file))
+    for read in (ReplayingChatModel, ReplyRecording):
+        with pytest.raises(ConfigurationError, match="jsonl:2: not a recorded reply"):
+            read(file)
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be replayed"):
-        Recording(tmp_path / "none.jsonl")
-
-
-def record_embedding(file: Path, texts: list[str]) -> NDArray[np.float32]:
-    with Recorder(file) as recorder:
-        embedder = RecordingEmbedder(FakeEmbedder(), recorder)
-        return run(embedder.embed(texts, kind="document"))
-
-
-def test_vectors_come_back_bit_by_bit(file: Path) -> None:
-    vectors = record_embedding(file, ["abc", "d"])
-    embedder = ReplayingEmbedder(Recording(file))
-
-    again = run(embedder.embed(["abc", "d"], kind="document"))
-
-    assert again.dtype == np.float32
-    assert again.tobytes() == vectors.tobytes()
-    assert again.shape == (2, 2)
-    assert embedder.name == "fake:2"
-    assert Recording(file).has_embeddings
-
-
-def test_other_texts_or_another_kind_do_not_match(file: Path) -> None:
-    record_embedding(file, ["abc"])
-
-    def embed(texts: list[str], kind: Literal["query", "document"]) -> Callable[[], Any]:
-        return lambda: run(ReplayingEmbedder(Recording(file)).embed(texts, kind=kind))
-
-    assert "text 1, line 1: recorded 'abc', now 'abd'" in mismatch(embed(["abd"], "document"))
-    assert "or another kind of call" in mismatch(embed(["abc"], "query"))
-    assert "recorded 1 texts, now 2" in mismatch(embed(["abc", "x"], "document"))
-
-
-@pytest.mark.parametrize("change", [("vectors", "AAAA"), ("vectors", "*"), ("rows", 2)])
-def test_damaged_vectors(file: Path, change: tuple[str, object]) -> None:
-    record_embedding(file, ["abc"])
-    exchange = json.loads(file.read_bytes())
-    exchange["reply"][change[0]] = change[1]
-    file.write_text(json.dumps(exchange))
-    embedder = ReplayingEmbedder(Recording(file))
-
-    assert "damaged vectors" in mismatch(lambda: run(embedder.embed(["abc"], kind="document")))
+        ReplayingChatModel(tmp_path / "none.jsonl")
 
 
 def test_keys_are_masked_in_a_recording_and_it_is_still_found(file: Path) -> None:
-    events: list[Event] = []
-    hide = Redactor(["my-own-key-1"]).known
-    told = make_prompt("The key is my-own-key-1.")
-    with Recorder(file, hide, events.append) as recorder:
-        inner = ScriptedChatModel(["You sent my-own-key-1.", "my-own-key-1"], model="m")
-        model = RecordingChatModel(inner, recorder)
-        for _ in range(2):
-            done = run(model.complete(told, max_output_tokens=9))
-            assert "my-own-key-1" in done.text
-        embedder = RecordingEmbedder(FakeEmbedder(), recorder)
-        run(embedder.embed(["my-own-key-1"], kind="document"))
+    prompt = make_prompt("The key is my-own-key-1.")
+    answer = Completion("You sent my-own-key-1.", "m", "stop", Usage(), 0.0)
+    record(file, (prompt, answer), hide=Redactor(["my-own-key-1"]).known)
 
     assert b"my-own-key-1" not in file.read_bytes()
-    assert len(events) == 1
-    assert isinstance(events[0], Notice)
-    assert [done.text for done in replay(file, told, told)] == ["You sent ***.", "***"]
+    assert [done.text for done in replay(file, prompt)] == ["You sent ***."]
+
+
+# --------------------------------------------------------------------------------------- paid once
+
+BUDGET = Budget(price=Price(1.0, 2.0))
+PROMPT = make_prompt()
+
+
+class Model:
+    """Counts its calls; `behave` may fail or wait."""
+
+    model = "scripted"
+
+    def __init__(self, behave: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.calls = 0
+        self._behave = behave
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        self.calls += 1
+        if self._behave is not None:
+            await self._behave()
+        return Completion(f"reply {self.calls}", "scripted-1", "stop", Usage(10, 5, None, 1), 0.5)
+
+
+def ask(path: Path, model: Model, *prompts: Prompt, tokens: int = 100) -> tuple[list[str], int]:
+    """The replies of one attempt, and how many of them were paid before."""
+    reused: list[None] = []
+
+    async def go() -> list[str]:
+        with closing(ReplyRecording(path)) as recording:
+            guarded = ReplyGate(recording, lambda: reused.append(None)).guard(model, BUDGET)
+            calls = [await guarded.complete(p, max_output_tokens=tokens) for p in prompts]
+            assert all(call.usage.cost_usd == pytest.approx(20 / 1e6) for call in calls)
+            return [call.text for call in calls]
+
+    return asyncio.run(go()), len(reused)
+
+
+def test_each_reply_is_paid_and_served_once(tmp_path: Path) -> None:
+    path, model = tmp_path / "t", Model()
+    assert ask(path, model, PROMPT) == (["reply 1"], 0)
+    assert ask(path, model, PROMPT, PROMPT) == (["reply 1", "reply 2"], 1)
+    path.write_bytes(path.read_bytes() + b'{"format":1,"ki')  # a torn end
+    assert ask(path, model, PROMPT, PROMPT) == (["reply 1", "reply 2"], 2)
+    assert model.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("1 failed in 0.12s", "1 failed in 3.4s", True),
+        ("<Basket object at 0x7f3a91c0d2e0>", "<Basket object at 0x7f0011223344>", True),
+        ("took 5 ms of 2 seconds", "took 17 ms of 3 seconds", True),
+        ("assert 1 == 2", "assert 1 == 3", False),
+        ("0.12 shares", "0.13 shares", False),
+    ],
+)
+def test_measured_times_and_addresses_make_no_other_question(
+    tmp_path: Path, before: str, after: str, same: bool
+) -> None:
+    model = Model()
+    ask(tmp_path / "t", model, make_prompt(before))
+    assert ask(tmp_path / "t", model, make_prompt(after))[1] == same
+
+
+def test_another_model_or_limit_is_another_question(tmp_path: Path) -> None:
+    model, other = Model(), Model()
+    other.model = "other"
+    ask(tmp_path / "t", model, PROMPT)
+    ask(tmp_path / "t", other, PROMPT)
+    ask(tmp_path / "t", model, PROMPT, tokens=200)
+    assert (model.calls, other.calls) == (2, 1)
+
+
+def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise BudgetRefused("spent: pay")
+
+    async def go() -> bool:
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            gate = ReplyGate(recording, str)
+            with pytest.raises(BudgetRefused):
+                await gate.guard(Model(refuse), BUDGET).complete(PROMPT, max_output_tokens=9)
+            return gate.broke
+
+    assert asyncio.run(go())
+
+
+def test_a_reply_that_cannot_be_kept_is_not_used(tmp_path: Path) -> None:
+    with full_at(10), pytest.raises(OSError):
+        ask(tmp_path / "t", Model(), PROMPT)
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_cancelled_call_is_finished_and_kept_where_that_is_asked_for(
+    tmp_path: Path, salvage: bool
+) -> None:
+    async def go() -> None:
+        started = asyncio.Event()
+
+        async def slowly() -> None:
+            started.set()
+            await asyncio.sleep(0.05)
+
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            gate = ReplyGate(recording, str)
+            guarded = gate.guard(Model(slowly), BUDGET)
+            call = asyncio.create_task(guarded.complete(PROMPT, max_output_tokens=100))
+            await started.wait()
+            gate.salvage = salvage
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert len(recording.exchanges) == salvage
+
+    asyncio.run(go())
+
+
+def test_calls_and_further_tries_keep_their_distance(tmp_path: Path) -> None:
+    async def go() -> float:
+        clock = asyncio.get_running_loop().time
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            gate, begun = ReplyGate(recording, str, 0.05), clock()
+            guarded = gate.guard(Model(), BUDGET)
+            await guarded.complete(PROMPT, max_output_tokens=100)
+            await gate.sleep(0.0)
+            await guarded.complete(make_prompt("another"), max_output_tokens=100)
+            return clock() - begun
+
+    assert asyncio.run(go()) >= 0.1

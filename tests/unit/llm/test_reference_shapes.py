@@ -217,7 +217,7 @@ CHAT_ERRORS: Sequence[tuple[str, str, Said, type[Exception], int]] = [
         "miner",
         Said({"detail": [{"loc": ["body", "run_id"], "msg": "Input should be a valid UUID"}]}, 422),
         ProviderError,
-        1,  # the run of these tests is one
+        1,
     ),
     (
         "P3 null content",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import ProviderUnreachable
-from agent.llm import Retrier, RetryPolicy
+from agent.llm import Retrier
 from agent.llm.failures import Failure
 from agent.types.events import Notice
 from tests.support.llm import FakeTime, run
@@ -42,9 +42,9 @@ def test_a_reply_after_two_failures() -> None:
 
 def test_waits_double_up_to_the_longest_and_are_spread() -> None:
     time = FakeTime()
-    policy = RetryPolicy(tries=6, first_wait=2, longest_wait=10)
+    retrier = time.retrier(jitter=0.5, tries=6, first_wait=2, longest_wait=10)
 
-    run(time.retrier(policy, jitter=0.5).run(Attempts(*[BUSY] * 9)))
+    run(retrier.run(Attempts(*[BUSY] * 9)))
 
     assert time.slept == [1.5, 3.0, 6.0, 7.5, 7.5]
 
@@ -81,7 +81,7 @@ def test_no_wait_reaches_past_the_deadline() -> None:
 
 def test_cancellation_ends_a_wait_at_once() -> None:
     async def go() -> None:
-        slow = Retrier(RetryPolicy(first_wait=60, longest_wait=60))
+        slow = Retrier(first_wait=60, longest_wait=60)
         attempts = Attempts(*[BUSY] * 4)
         task = asyncio.create_task(slow.run(attempts))
         while not attempts.calls:

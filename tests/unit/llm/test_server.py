@@ -88,16 +88,3 @@ def test_a_gateway_that_refuses_keys_on_any_path_settles_nothing() -> None:
                 return await server.post("/chat/completions", {})
 
         assert run(go()) == JsonReply({"ok": True})
-
-
-def test_a_path_that_has_answered_and_vanishes_is_waited_for() -> None:
-    page = httpx.Response(200, html="<html><title>Maintenance</title></html>")
-    replies = [OK, page, NOT_FOUND, OK]
-
-    async def go() -> list[Outcome]:
-        transport = httpx.MockTransport(lambda _: replies.pop(0))
-        async with create_client(transport=transport) as client:
-            server = ModelServer(endpoint(), client, retrier=FakeTime().retrier())
-            return [await server.post("/chat/completions", {}) for _ in range(2)]
-
-    assert run(go()) == [JsonReply({"ok": True})] * 2

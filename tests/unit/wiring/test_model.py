@@ -185,8 +185,7 @@ class TestDoctor:
         monkeypatch.setenv("PATCHSHOT_MODEL", "v/m")
 
         assert model_in_words(load({})) == (
-            "v/m at https://openrouter.ai/api/v1 as openrouter (OPENROUTER_API_KEY is set; not "
-            "used: SANDBOX_PROXY_URL)"
+            "v/m at https://openrouter.ai/api/v1 as openrouter (OPENROUTER_API_KEY is set)"
         )
 
     def test_a_model_that_the_server_will_choose(self, monkeypatch: pytest.MonkeyPatch) -> None:
