@@ -16,7 +16,6 @@ import importlib
 import json
 import re
 import threading
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from agent.patching.file_text import FileText, Spliced
 from agent.patching.matching import Match
 from agent.patching.refusals import Miss
 from agent.repository import language_of
+from agent.shared.files import parse_toml
 from agent.types import ChunkKind, FileChange, SyntaxProblem
 
 if TYPE_CHECKING:
@@ -139,14 +139,10 @@ def _json(data: bytes) -> _Found | None:
 
 def _toml(data: bytes) -> _Found | None:
     try:
-        tomllib.loads(data.decode("utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        parse_toml(data)
+    except ValueError as error:
         line = getattr(error, "lineno", None)  # Python 3.14
         return line if isinstance(line, int) else _line_in(str(error)), str(error)
-    except UnicodeDecodeError as error:
-        return 1, str(error)
-    except RecursionError:
-        return None
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from agent.errors import ConfigurationError
 from agent.settings.fields import AUTO_CONTEXT, PRESETS, Settings, Tightens, option_of
 from agent.settings.sources import FILE_NAME, read_user_file, user_file
-from agent.shared.files import read_small_file
+from agent.shared.files import parse_toml, read_small_file
 
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = (
@@ -121,8 +120,8 @@ def work_tree_of(folder: Path) -> Path:
 
 def _parsed(data: bytes, name: str) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(data)
+    except ValueError as error:
         raise ConfigurationError(f"{name} of the repository: not valid TOML ({error})") from None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigurationError
+from agent.shared.files import parse_toml
 
 FILE_NAME = "patchshot.toml"
 
@@ -86,8 +86,8 @@ def read_user_file() -> Mapping[str, Any]:
     """The content of `user_file`, empty if there is none. Raises ConfigurationError."""
     path = user_file()
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"{path}: not valid TOML ({error})") from None

@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import tempfile
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from agent.errors import ConfigurationError
 
@@ -33,6 +36,22 @@ def read_small_file(path: Path, most: int | None = None) -> bytes | None:
         if error.errno != errno.EFBIG:
             raise
         raise ConfigurationError(f"{path}: {error.strerror}") from None
+
+
+# `tomllib` takes memory in the square of the parts of a key: 1 GB for a key of 32 KB.
+_MOST_KEY_PARTS = 100
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """Parse untrusted TOML. Raises ValueError, also for a very long key or very deep brackets."""
+    text = data.decode("utf-8")
+    if any(line.count(".") > _MOST_KEY_PARTS for line in _QUOTED.sub("", text).splitlines()):
+        raise ValueError(f"a key of more than {_MOST_KEY_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
 
 
 def is_report(path: Path) -> bool:

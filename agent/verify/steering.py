@@ -18,7 +18,6 @@ import ast
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +26,7 @@ from pathlib import PurePosixPath
 from agent.patching import is_allowed
 from agent.repository import is_test_path, is_vendored_path, language_of
 from agent.retrieval.index import PROSE_AND_DATA
+from agent.shared.files import parse_toml
 from agent.types import FileChange
 from agent.types.protocols import Snapshot
 from agent.verify.judging.reading import tree_of
@@ -457,7 +457,7 @@ def _of_package(text: str) -> object:
 
 
 def _of_cargo(text: str) -> object:
-    manifest = tomllib.loads(text)
+    manifest = parse_toml(text.encode("utf-8", "surrogateescape"))
     package = manifest.pop("package", {})
     placed = {
         name: source

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from agent.errors import ConfigurationError
+from agent.shared.files import parse_toml
 from agent.types import TestRun
 from agent.types.protocols import Snapshot
 from sandbox import PATH, Command, Limits, RunResult, SandboxError
@@ -185,8 +185,8 @@ def joined(folder: str, path: str) -> str:
 def parsed_toml(text: str) -> Mapping[str, object]:
     """Return the table of a TOML text; an empty one where it is invalid."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return parse_toml(text.encode("utf-8", "surrogateescape"))
+    except ValueError:
         return {}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.shared.files import AppendFile, locked, replace_file
+from agent.shared.files import AppendFile, locked, parse_toml, replace_file
 from tests.support.full_disk import full_at
 
 
@@ -56,3 +57,26 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
             pass
     with locked(path):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (".".join("a" * 16_000) + " = 1", "a key of more than 100 parts"),
+        ("[" + ".".join("a" * 16_000) + "]", "a key of more than 100 parts"),
+        ("a = " + "[" * 50_000, "brackets are nested too deeply"),
+        ("a = ", "Invalid value"),
+        ("\udcff = 1", "can't decode"),
+    ],
+)
+def test_toml_that_would_take_much_memory_is_refused(text: str, reason: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=reason):
+        parse_toml(text.encode("utf-8", "surrogateescape"))
+    assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    tracemalloc.stop()
+
+
+def test_toml_with_many_dots_in_texts_is_read() -> None:
+    dots = "." * 500
+    assert parse_toml(f'a.b = "{dots}"\n'.encode()) == {"a": {"b": dots}}
