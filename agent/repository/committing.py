@@ -61,33 +61,16 @@ class _Author:
 
 
 def check_branch(git: GitRepository, branch: str, base: str) -> None:
-    """Check that a commit on top of `base` can be made on the new branch. A signature is tried on a
-    commit that is thrown away. Raises ConfigurationError.
-    """
+    """Check that the new branch can be made on `base`. Raises ConfigurationError."""
     reference = check_branch_name(git, branch)
     if _tip(git, reference) is not None:
         raise ConfigurationError(f"--branch {branch}: this branch exists; give another name")
-    author = _author(git)
+    _author(git)
     _check_writable(git)
     trial = f"start\ncreate {reference} {base}\nprepare\nabort\n"
     output = git.call("update-ref", "--stdin", stdin=trial.encode(), outside=True)
     if output.code != 0:
         raise ConfigurationError(f"--branch {branch}: it cannot be made ({output.complaint})")
-    if author.signing is None:
-        return
-    private = git.scratch / "trial-objects"
-    private.mkdir()
-    elsewhere = {
-        "GIT_OBJECT_DIRECTORY": str(private),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(git.directory.objects.absolute()),
-    }
-    trying = _Author({**author.variables, **elsewhere}, author.signing)
-    signed = trying.commit(git, f"{base}^{{tree}}", base, "trial\n")
-    if signed.code != 0:
-        raise ConfigurationError(
-            f"the commit cannot be signed ({signed.complaint}): see commit.gpgsign and "
-            "user.signingkey in your git configuration"
-        )
 
 
 def check_branch_name(git: GitRepository, branch: str) -> str:

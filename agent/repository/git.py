@@ -30,7 +30,6 @@ from agent.repository.git_process import (
 )
 from agent.repository.scope import Location, locate
 from sandbox import (
-    GitDirectory,
     WorkspaceError,
     check_objects,
     check_references,
@@ -118,50 +117,48 @@ def merge_texts(
 
 
 class GitRepository:
-    """Reads one repository. Made by `open_repository`, usable until its `with` block ends."""
+    """Reads one repository. Made by `open_repository`, usable until its `with` block ends.
+
+    `directory`: its own files. `scratch`: the private directory.
+    """
 
     def __init__(self, runner: GitRunner, location: Location, private: Path) -> None:
         self.location = location
         self._runner = runner
-        self._private = private
-        self._directory = find_git_directory(location.root)
-        check_objects(self._directory.objects)
-        check_references(self._directory.common)
+        self.scratch = private
+        self.directory = find_git_directory(location.root)
+        check_objects(self.directory.objects)
+        check_references(self.directory.common)
         self._prepare()
         self._settings = self._read_settings()
-        linked = self._directory.own != self._directory.common
+        linked = self.directory.own != self.directory.common
         self.bare = location.bare or (
             not linked and _is_true(self._settings.get("core.bare", "false"))
         )
 
     def _prepare(self) -> None:
         """Make the private directory. Raises WorkspaceError for a file that git could not read."""
-        own, common = self._directory.own, self._directory.common
+        own, common = self.directory.own, self.directory.common
         for folder in ("info", "logs"):
-            (self._private / folder).mkdir()
+            (self.scratch / folder).mkdir()
         for name, place in (("refs", common), ("logs/refs", common), ("logs/HEAD", own)):
-            (self._private / name).symlink_to((place / name).absolute())
+            (self.scratch / name).symlink_to((place / name).absolute())
         for name in ("info/exclude", "packed-refs", "shallow"):
             self._copy(common / name, name)
         for name in _HEADS:
             self._copy(own / name, name)
-        if not (index := self._copy(own / "index", "index")):
-            return
-        for shared in own.glob("sharedindex.*"):
-            if _names(index, shared.name.partition(".")[2]):
-                self._copy(shared, shared.name)
+        self._copy(own / "index", "index")
 
-    def _copy(self, source: Path, name: str) -> bytes | None:
+    def _copy(self, source: Path, name: str) -> None:
         data = read_control_file(source, _CONTROL_BYTES)
         if data is not None:
-            (self._private / name).write_bytes(data)
-        return data
+            (self.scratch / name).write_bytes(data)
 
     def _read_settings(self) -> Mapping[str, str | None]:
         """Return the repository's own settings, without the files that they include. A name without
         a value is None. Raises RepositoryError for what cannot be read here.
         """
-        data = read_control_file(self._directory.common / "config", _CONFIG_BYTES) or b""
+        data = read_control_file(self.directory.common / "config", _CONFIG_BYTES) or b""
         output = self.call("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
         root = self.location.root
         if output.code != 0:
@@ -178,8 +175,8 @@ class GitRepository:
                 "export the files into a new repository"
             )
         if settings.get("extensions.refstorage") == "reftable":  # git 2.45 and later
-            (self._private / "reftable").symlink_to((self._directory.own / "reftable").absolute())
-            (self._private / "config").write_text(_REFTABLE)
+            (self.scratch / "reftable").symlink_to((self.directory.own / "reftable").absolute())
+            (self.scratch / "config").write_text(_REFTABLE)
         return settings
 
     def resolve(self, revision: str) -> str:
@@ -274,7 +271,7 @@ class GitRepository:
         """
         if not commits:
             return b""
-        (self._private / "info" / "attributes").write_text(attributes)
+        (self.scratch / "info" / "attributes").write_text(attributes)
         return self._read(
             "log", "--stdin", "--no-walk=unsorted", "--no-ext-diff", "--no-textconv", "--no-color",
             "--no-notes", "--no-show-signature", "--no-mailmap", "--ignore-submodules=all",
@@ -287,19 +284,9 @@ class GitRepository:
     def shallow_ends(self) -> frozenset[str]:
         """Return the commits at which a shallow clone ends; none for a complete history."""
         try:
-            return frozenset((self._private / "shallow").read_text("ascii").split())
+            return frozenset((self.scratch / "shallow").read_text("ascii").split())
         except (FileNotFoundError, UnicodeDecodeError):
             return frozenset()
-
-    @property
-    def scratch(self) -> Path:
-        """The private directory: removed when the repository is closed."""
-        return self._private
-
-    @property
-    def directory(self) -> GitDirectory:
-        """Where the user's repository keeps its files."""
-        return self._directory
 
     def setting(self, name: str) -> str:
         """Return a setting of the repository's own configuration, which is not trusted, or "".
@@ -353,10 +340,10 @@ class GitRepository:
         `without` left out, `secrets` added without being on a command line. `outside`: the work
         tree is empty.
         """
-        work_tree = self._private if outside else self.location.root
+        work_tree = self.scratch if outside else self.location.root
         borrowed = {
-            "GIT_DIR": str(self._private),
-            "GIT_OBJECT_DIRECTORY": str(self._directory.objects.absolute()),
+            "GIT_DIR": str(self.scratch),
+            "GIT_OBJECT_DIRECTORY": str(self.directory.objects.absolute()),
             "GIT_WORK_TREE": str(work_tree),
         }
         extra = [part for setting in configuration for part in ("-c", setting)]
@@ -383,10 +370,3 @@ def _is_true(value: str | None) -> bool:
     """Whether git takes the value of a setting for true; None is a name without a value."""
     word = "true" if value is None else value.lower()
     return word in ("true", "yes", "on") or (word.isdigit() and int(word) != 0)
-
-
-def _names(index: bytes, shared_index: str) -> bool:
-    """Whether a split index refers to this shared index (old ones stay for weeks)."""
-    return re.fullmatch(r"[0-9a-f]{40}", shared_index) is not None and (
-        int(shared_index, 16).to_bytes(20, "big") in index
-    )

@@ -12,7 +12,6 @@ import re
 import resource
 import selectors
 import signal
-import stat
 import subprocess
 import tempfile
 import time
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
 _MOST_OUTPUT = 1 << 30
 _MOST_MEMORY = 2 << 30
 _READ_BYTES = 1 << 20
-
-# After this time a call of git may be waiting for a FIFO. Looking for one takes seconds at most.
-_DOUBT_SECONDS = 3.0
-_MOST_FOLDERS = 100_000
-
-# Newer versions of git ignore a `.gitignore` above this size; older ones read it as a whole.
-_IGNORE_BYTES = 100 * 1024 * 1024
-
-# The exit code of git when it gives up.
-_FATAL = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +90,6 @@ class GitRunner:
                 raise self._late(cwd) from None
             finally:
                 _end(process)
-        if process.returncode >= _FATAL and (bad := _bad_ignore_file(cwd)) is not None:
-            raise RepositoryError(bad)
         return GitOutput(process.returncode, stdout, stderr)
 
     def _collect(
@@ -112,19 +99,15 @@ class GitRunner:
         assert process.stderr is not None
         output: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         size = count = 0
-        started, limit = time.monotonic(), min(self.seconds, _DOUBT_SECONDS)
+        end = time.monotonic() + self.seconds
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ, "stdout")
             selector.register(process.stderr, selectors.EVENT_READ, "stderr")
             while selector.get_map():
-                left = started + limit - time.monotonic()
+                left = end - time.monotonic()
                 ready = selector.select(left) if left > 0 else []
-                if not ready:  # git may be waiting for an ignore file
-                    if (bad := _bad_ignore_file(cwd)) is not None:
-                        raise RepositoryError(bad)
-                    if limit == self.seconds:
-                        raise self._late(cwd)
-                    limit = self.seconds
+                if not ready:
+                    raise self._late(cwd)
                 for key, _ in ready:
                     data = os.read(key.fd, _READ_BYTES)
                     if not data:
@@ -140,20 +123,8 @@ class GitRunner:
     def _late(self, work_tree: Path) -> RepositoryError:
         return RepositoryError(
             f"{work_tree}: git took longer than {self.seconds:g} s and was stopped; "
-            "check the disk and the repository's files"
+            "check the disk, and that no .gitignore is a FIFO"
         )
-
-
-def _bad_ignore_file(work_tree: Path) -> str | None:
-    """Return a file that git cannot read while it looks for untracked files, and why."""
-    for _, (folder, _, names) in zip(range(_MOST_FOLDERS), os.walk(work_tree), strict=False):
-        path = f"{folder}/.gitignore"
-        state = os.lstat(path) if ".gitignore" in names else None
-        if state is not None and stat.S_ISFIFO(state.st_mode):
-            return f"{path}: a FIFO, for which git would wait; remove it"
-        if state is not None and stat.S_ISREG(state.st_mode) and state.st_size > _IGNORE_BYTES:
-            return f"{path}: larger than {_IGNORE_BYTES:,} bytes; remove it"
-    return None
 
 
 def _cleared(kept: Collection[str]) -> list[str]:

@@ -34,11 +34,6 @@ class Location:
     bare: bool
     inside: str = ""
 
-    @property
-    def is_surely_whole(self) -> bool:
-        """Whether it is certainly no shallow clone. Of a linked work tree only git knows."""
-        return self.git_dir.is_dir() and not (self.git_dir / "shallow").exists()
-
 
 def locate(path: Path) -> Location:
     """Return the repository that contains `path`: itself or the nearest parent with `.git`. A bare
@@ -228,31 +223,7 @@ def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
     """Return counts by reason, most frequent first: "4 links, 2 too large"; "" for none."""
     counts = Counter(file.reason for file in skipped)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{n:,} {_IN_WORDS[reason][n != 1]}" for reason, n in ordered)
-
-
-_IN_WORDS: Mapping[SkipReason, tuple[str, str]] = {
-    "binary": ("binary", "binary"),
-    "control-in-name": (
-        "with control characters in its name",
-        "with control characters in their names",
-    ),
-    "lfs-pointer": ("Git LFS pointer", "Git LFS pointers"),
-    "missing": ("not here", "not here"),
-    "name-not-utf-8": (
-        "with a name that is not UTF-8",
-        "with names that are not UTF-8",
-    ),
-    "name-outside": (
-        "with a name that leads out of the repository or into .git",
-        "with names that lead out of the repository or into .git",
-    ),
-    "submodule": ("submodule", "submodules"),
-    "symlink": ("link", "links"),
-    "too-large": ("too large", "too large"),
-    "unreadable": ("that cannot be read", "that cannot be read"),
-}
-"""Words for each reason, for one file and for several."""
+    return ", ".join(f"{n:,} {reason.replace('-', ' ')}" for reason, n in ordered)
 
 
 def is_lfs_pointer(data: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -281,19 +280,12 @@ def _build(
 
 
 def _skip_notes(skipped: Iterable[SkippedFile]) -> Iterator[str]:
-    names = defaultdict[SkipReason, list[str]](list)
-    for file in skipped:
-        names[file.reason].append(file.path)
-    if names["missing"]:
-        yield f"{some(names['missing'])}: not here (a partial clone or a sparse checkout)"
-    unfit = [f"{some(names[reason])}: {why}" for reason, why in _UNFIT.items() if names[reason]]
-    if unfit:
-        yield f"skipped {'; '.join(unfit)}"
+    for reason in _NOTED:
+        if paths := [file.path for file in skipped if file.reason == reason]:
+            yield f"skipped {some(paths)}: {reason.replace('-', ' ')}"
 
 
-_UNFIT: Mapping[SkipReason, str] = {
-    "unreadable": "cannot be read, or no regular file",
-    "control-in-name": "control characters in the name",
-    "name-not-utf-8": "a name that is not UTF-8",
-    "name-outside": "a name that leads out of the repository or into .git",
-}
+# What the user can do something about. "missing": a partial clone or a sparse checkout.
+_NOTED: tuple[SkipReason, ...] = (
+    "missing", "unreadable", "control-in-name", "name-not-utf-8", "name-outside",
+)  # fmt: skip

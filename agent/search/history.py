@@ -79,11 +79,6 @@ class HunkSource:
                 output = git.messages(snapshot.commit, self.history.limit)
         except (NoHistory, RepositoryError) as error:
             raise CorpusUnavailable(f"no commit history: {error}") from None
-        if commits and not any(one.complete for one in commits):
-            raise CorpusUnavailable(
-                "no commit history: the clone lacks the contents of past commits; "
-                "fetch them (git fetch --refetch --no-filter)"
-            )
         requests = pull_requests(list(parse_messages(output)), project_name(snapshot))
         return tuple(distinct_passages(commits, requests))
 

@@ -69,7 +69,6 @@ class CommitFacts:
     size: int
     touches: tuple[Touch, ...]
     renames: tuple[tuple[str, str], ...] = ()
-    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +102,24 @@ def walk(
     git: GitRepository,
     commits: Sequence[str],
     read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
-) -> Iterator[list[tuple[Listed, _Contents | None, bool]]]:
-    """Yield batches of these commits in their order, with what `read` returns by the commit's id,
-    and whether that is complete. Raises RepositoryError if git fails or a commit is missing.
+) -> Iterator[list[tuple[Listed, _Contents | None]]]:
+    """Yield batches of these commits in their order, with what `read` returns by the commit's id.
+
+    Raises RepositoryError if git fails or lacks contents (a partial clone).
     """
     for start in range(0, len(commits), _BATCH):
-        batch = commits[start : start + _BATCH]
-        try:
-            listed = _list_commits(git, batch, f"-M -l{RENAME_LIMIT}")
-            contents, complete = read(listed), True
-        except RepositoryError:
-            # A partial clone lacks contents; listing names and exact renames needs none.
-            listed = _list_commits(git, batch, "-M100%")
-            contents, complete = {}, False
-        yield [(one, contents.get(one.commit), complete) for one in listed]
+        listed = _list_commits(git, commits[start : start + _BATCH])
+        contents = read(listed)
+        yield [(one, contents.get(one.commit)) for one in listed]
 
 
 def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
     """Yield batches of the facts of these commits, as `walk` does. Raises RepositoryError."""
     for batch in walk(git, commits, partial(_functions, git)):
-        yield tuple(_facts(one, functions or {}, complete) for one, functions, complete in batch)
+        yield tuple(_facts(one, functions or {}) for one, functions in batch)
 
 
-def _facts(one: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool) -> CommitFacts:
+def _facts(one: Listed, functions: Mapping[int, tuple[str, ...]]) -> CommitFacts:
     changes = one.changes if len(one.changes) <= MAX_LISTED_FILES else ()
     touches = tuple(
         Touch(change.path, functions.get(number, ()))
@@ -133,7 +127,7 @@ def _facts(one: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool
         if change.path
     )
     size = len(one.changes)
-    return CommitFacts(one.commit, one.subject, one.body, size, touches, one.renames, complete)
+    return CommitFacts(one.commit, one.subject, one.body, size, touches, one.renames)
 
 
 # ------------------------------------------------------------------------------- messages and paths
@@ -142,12 +136,9 @@ _FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
 _STATUS = re.compile(rb"\n?([A-Z])[0-9]{0,3}")  # `\nM`, `A`, `R087`; no commit's id
 
 
-def _list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:
-    """List messages and changed paths of these commits. `renames`: git's rename options. Raises
-    RepositoryError if git fails or a commit is missing.
-    """
+def _list_commits(git: GitRepository, commits: Sequence[str]) -> list[Listed]:
     output = git.changes(
-        commits, "-z", "--name-status", *renames.split(), _FORMAT,
+        commits, "-z", "--name-status", "-M", f"-l{RENAME_LIMIT}", _FORMAT,
         attributes=_ATTRIBUTES, configuration=DIFF_CONFIGURATION,
     )  # fmt: skip
     listed = list(parse_listing(output))

@@ -102,10 +102,9 @@ class CommitHunks:
     hunks: tuple[AddedHunk, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()  # (before, after)
     left_out: int = 0
-    complete: bool = True
 
 
-_FORMAT = 3
+_FORMAT = 4
 """Increase when the hunks of a commit or their text change; older records are then ignored."""
 
 
@@ -117,7 +116,6 @@ class HunkHistory(CachedHistory[CommitHunks]):
 
     stage = "hunks"
     record = CommitHunks
-    most_bytes = 256 * 1024 * 1024
     patterns: tuple[str, ...] = DEFAULT_PATTERNS
 
     def key_text(self, commit: str) -> str:
@@ -154,7 +152,7 @@ def read_hunks(
         return parse_patch(diff, patterns)
 
     for batch in walk(git, commits, diffs):
-        yield tuple(_of_commit(one, hunks or (), complete) for one, hunks, complete in batch)
+        yield tuple(_of_commit(one, hunks or ()) for one, hunks in batch)
 
 
 def _is_read(listed: Listed, patterns: Sequence[str]) -> bool:
@@ -163,7 +161,7 @@ def _is_read(listed: Listed, patterns: Sequence[str]) -> bool:
     return few and any(is_chosen(path, patterns) for path in paths)
 
 
-def _of_commit(listed: Listed, hunks: Sequence[AddedHunk], complete: bool) -> CommitHunks:
+def _of_commit(listed: Listed, hunks: Sequence[AddedHunk]) -> CommitHunks:
     largest = sorted(hunks, key=lambda hunk: (-hunk.added, hunk.path, hunk.start))[:MAX_HUNKS]
     return CommitHunks(
         listed.commit,
@@ -172,7 +170,6 @@ def _of_commit(listed: Listed, hunks: Sequence[AddedHunk], complete: bool) -> Co
         tuple(sorted(largest, key=lambda hunk: (hunk.path, hunk.start))),
         listed.renames,
         len(hunks) - len(largest),
-        complete,
     )
 
 

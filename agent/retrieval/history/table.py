@@ -10,7 +10,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from agent.errors import RepositoryError
-from agent.repository import GitRepository, Location, locate, open_repository
+from agent.repository import GitRepository, locate, open_repository
 from agent.retrieval.history.commits import CommitFacts, read_commits
 from agent.retrieval.index import Terms
 from agent.shared.cache import RecordStore, compress, expand
@@ -37,6 +37,7 @@ DEFAULT_COMMITS = 2_500
 """Most commits that are read: years of most projects. Older code has mostly been rewritten."""
 
 _CACHE_BYTES = 512 * 1024**2  # for one file; 2,500 commits take 2 to 8 MB
+_MOST_BYTES = 256 * 1024**2  # of one record or table once expanded
 _GIT_SECONDS = 60.0  # timeout of one batch, which usually takes tenths of a second
 
 
@@ -45,13 +46,8 @@ class NoHistory(Exception):
 
 
 class _CachedCommit(Protocol):
-    """A commit that can be stored. `complete`: git had all of its contents."""
-
     @property
     def commit(self) -> str: ...
-
-    @property
-    def complete(self) -> bool: ...
 
 
 _Commit = TypeVar("_Commit", bound=_CachedCommit)
@@ -65,7 +61,6 @@ class CachedHistory(ABC, Generic[_Commit]):
 
     stage: ClassVar[str]  # names the progress events
     record: ClassVar[type]  # the commits of this kind
-    most_bytes: ClassVar[int] = 64 * 1024 * 1024  # of one record or table once expanded
     path: Path | None
     reporter: Reporter
     limit: int = DEFAULT_COMMITS
@@ -86,29 +81,35 @@ class CachedHistory(ABC, Generic[_Commit]):
     def decode(self, name: str, data: bytes) -> _Commit | None:
         """Return the commit with this id; None for invalid data."""
         try:
-            commit: _Commit = _adapter(self.record).validate_json(expand(data, self.most_bytes))
+            commit: _Commit = _adapter(self.record).validate_json(expand(data, _MOST_BYTES))
         except ValueError:  # raised by `expand` or by pydantic
             return None
         return commit if commit.commit == name else None
 
     def commits(self, snapshot: Snapshot) -> Sequence[_Commit]:
         """Return all ancestors, newest first. Raises NoHistory, RepositoryError, or Cancelled."""
-        root = location_of(snapshot).root
-        with closing(self.store()) as store, open_repository(root, seconds=_GIT_SECONDS) as git:
+        with self.open(snapshot) as (store, git):
             return self.in_order(git, store, self.ancestors(git, snapshot.commit))
 
-    def store(self) -> RecordStore:
-        """Open the cache file."""
-        return RecordStore(self.path, reporter=self.reporter, limit=_CACHE_BYTES)
+    @contextmanager
+    def open(self, snapshot: Snapshot) -> Iterator[tuple[RecordStore, GitRepository]]:
+        """Open the cache file and the repository. Raises NoHistory for a snapshot in memory."""
+        try:
+            root = locate(snapshot.root).root
+        except RepositoryError:
+            raise NoHistory("the files are in no git repository") from None
+        with (
+            RecordStore(self.path, reporter=self.reporter, limit=_CACHE_BYTES) as store,
+            open_repository(root, seconds=_GIT_SECONDS) as git,
+        ):
+            yield store, git
 
     def ancestors(self, git: GitRepository, head: str) -> Sequence[str]:
         """Return the ids of `head` and its ancestors. Raises NoHistory if git lacks it."""
         try:
-            exists = git.resolve(head) == head
+            git.resolve(head)
         except RepositoryError:
-            exists = False
-        if not exists:
-            raise NoHistory("the snapshot's commit is not in the repository")
+            raise NoHistory("the snapshot's commit is not in the repository") from None
         return git.ancestors(head, self.limit)
 
     def in_order(
@@ -125,7 +126,7 @@ class CachedHistory(ABC, Generic[_Commit]):
         done = 0
         for batch in self.read(git, missing):
             commits |= {commit.commit: commit for commit in batch}
-            store.put([(self.key(c.commit), self.encode(c)) for c in batch if c.complete])
+            store.put([(self.key(c.commit), self.encode(c)) for c in batch])
             done += len(batch)
             self.reporter(StageProgress(self.stage, done, len(missing)))
             if self.cancel is not None and self.cancel.is_set():
@@ -141,14 +142,6 @@ class CachedHistory(ABC, Generic[_Commit]):
 def history_path(index: Path | None) -> Path | None:
     """Return the path of the cache file next to an index."""
     return None if index is None else index.with_name("history.sqlite")
-
-
-def location_of(snapshot: Snapshot) -> Location:
-    """Return the repository of a snapshot. Raises NoHistory for a snapshot in memory."""
-    try:
-        return locate(snapshot.root)
-    except RepositoryError:
-        raise NoHistory("the files are in no git repository") from None
 
 
 # ---------------------------------------------------------------------------------------- the table
@@ -203,34 +196,24 @@ class CommitHistory(CachedHistory[CommitFacts]):
         fails. Raises Cancelled soon after `cancel` is set.
         """
         try:
-            with closing(self.store()) as store:
-                return self._table(snapshot, store)
+            return self._table(snapshot)
         except NoHistory:
             return build_table(())
         except RepositoryError as error:
             self.reporter(Notice(f"going on without the commit history: {error}", "warning"))
             return build_table(())
 
-    def _table(self, snapshot: Snapshot, store: RecordStore) -> HistoryTable:
-        location, key = location_of(snapshot), self.key(f"{snapshot.commit}|table {self.limit}")
-        if location.is_surely_whole and (table := _stored(store, key)):
+    def _table(self, snapshot: Snapshot) -> HistoryTable:
+        with self.open(snapshot) as (store, git):
+            ends = ",".join(sorted(git.shallow_ends()))  # a later fetch brings more commits
+            key = self.key(f"{snapshot.commit}|table {self.limit}|{ends}")
+            stored = store.get([key]).get(key)
+            table = None if stored is None else decode_table(stored)
+            if table is None:
+                names = self.ancestors(git, snapshot.commit)
+                table = build_table(self.in_order(git, store, names))
+                store.put([(key, encode_table(table))])
             return table
-        with open_repository(location.root, seconds=_GIT_SECONDS) as git:
-            whole = not git.shallow_ends()
-            names = self.ancestors(git, snapshot.commit)
-            if whole and (table := _stored(store, key)):
-                return table
-            commits = self.in_order(git, store, names)
-        table = build_table(commits)
-        # An incomplete table is not stored, because a later fetch may bring the missing contents.
-        if whole and all(commit.complete for commit in commits):
-            store.put([(key, encode_table(table))])
-        return table
-
-
-def _stored(store: RecordStore, key: bytes) -> HistoryTable | None:
-    data = store.get([key]).get(key)
-    return None if data is None else decode_table(data)
 
 
 # ----------------------------------------------------------------------------------------- building
@@ -289,7 +272,7 @@ def printable(subject: str) -> str:
 
 # ------------------------------------------------------------------------------------------ records
 
-_FORMAT = 2
+_FORMAT = 3
 """Increase when the facts, terms or the layout change; older records are then ignored."""
 
 _DTYPES: Mapping[str, type[np.generic]] = {
@@ -323,7 +306,7 @@ def encode_table(table: HistoryTable) -> bytes:
 def decode_table(data: bytes) -> HistoryTable | None:
     """Return the table; None if `data` is not a valid one."""
     try:
-        data = expand(data, CachedHistory.most_bytes)
+        data = expand(data, _MOST_BYTES)
         at = 4 + int.from_bytes(data[:4], "little")
         *texts, sizes = _adapter(_Head).validate_json(data[4:at], strict=True)
         arrays: dict[str, Any] = {}

@@ -6,8 +6,7 @@ version-history bug localisation (Wang & Lo, "Version History, Similar Report, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -34,33 +33,26 @@ HALF_LIFE = 500.0  # number of later commits after which a change counts half in
 _COCHANGE_PRIOR = 3.0  # changes; keeps the index low for two files that changed together only once
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryScores:
-    """Scores of the f files and n pieces of a corpus, each array normalised. `files`, `pieces`
-    float64: similarity of the commits that changed it; `*_commit` int64: the one that contributed
-    most, -1 for none. `churn` float64 (f,): how often and how recently the file changed.
+def history_evidence(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> Evidence:
+    """Return features "history" and "churn" of files and "history-function" of pieces, each with
+    a maximum of 1. Each note names the commit that contributed most.
     """
-
-    files: NDArray[np.float64]
-    pieces: NDArray[np.float64]
-    file_commit: NDArray[np.int64]
-    piece_commit: NDArray[np.int64]
-    churn: NDArray[np.float64]
-
-
-def score_history(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> HistoryScores:
-    """Score each file and piece of the corpus by the history, given the problem's terms."""
+    evidence = Evidence()
     shares = _shares(table, similarities(table, query))
     numbers = _file_numbers(corpus)
     path_file = np.array([numbers.get(path, -1) for path in table.paths], dtype=np.int64)
-    file, weight = path_file[table.touch_path], shares[table.touch_commit]
-    files, file_commit = _summed(file, table.touch_commit, weight, len(corpus.files))
+    file = path_file[table.touch_path]
+    recency = 0.5 ** (table.touch_commit[file >= 0] / HALF_LIFE)
+    churn = normalised(np.log1p(np.bincount(file[file >= 0], recency, len(corpus.files))))
+    for number in np.flatnonzero(churn).tolist():
+        evidence.add_file(number, Reason("churn", float(churn[number]), "changes often"))
+    weight = shares[table.touch_commit]
+    for number, value, note in _summed(table, file, table.touch_commit, weight):
+        evidence.add_file(number, Reason("history", value, note))
     owner, commit, part = _piece_touches(table, corpus, path_file, shares)
-    pieces, piece_commit = _summed(owner, commit, shares[commit] * part, len(corpus.pieces))
-    inside = file >= 0
-    recency = 0.5 ** (table.touch_commit[inside] / HALF_LIFE)
-    churn = normalised(np.log1p(np.bincount(file[inside], recency, len(corpus.files))))
-    return HistoryScores(files, pieces, file_commit, piece_commit, churn)
+    for number, value, note in _summed(table, owner, commit, shares[commit] * part):
+        evidence.add_piece(number, Reason("history-function", value, note))
+    return evidence
 
 
 def _file_numbers(corpus: Corpus) -> dict[str, int]:
@@ -100,19 +92,21 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _summed(
-    owner: NDArray[np.int64], commit: NDArray[np.int64], gains: NDArray[np.float64], count: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum the gains by owner (-1: no owner) and scale them to a maximum of 1. Also returns the
-    commit that contributed most to each owner.
-    """
+    table: HistoryTable,
+    owner: NDArray[np.int64],
+    commit: NDArray[np.int64],
+    gains: NDArray[np.float64],
+) -> Iterator[tuple[int, float, str]]:
+    """Yield each owner (-1 is none) with the sum of its gains, scaled to a maximum of 1."""
     counted = (owner >= 0) & (gains > 0)
     owner, commit, gains = owner[counted], commit[counted], gains[counted]
-    sums = np.bincount(owner, gains, count).astype(np.float64)
-    best = np.full(count, -1, dtype=np.int64)
-    # Rising order of gain, and the newer of two equal commits last: the last one written stays.
+    sums = normalised(np.bincount(owner, gains).astype(np.float64))
+    # Rising order of gain, and the newer of two equal commits last: the last one stays.
     order = np.lexsort((-commit, gains))
-    best[owner[order]] = commit[order]
-    return normalised(sums), best
+    best = dict(zip(owner[order].tolist(), commit[order].tolist(), strict=True))
+    for number in np.flatnonzero(sums).tolist():
+        name = f"{table.commits[best[number]][:10]}: {table.subjects[best[number]]}"
+        yield number, float(sums[number]), f"changed by a similar commit, {name}"
 
 
 def _piece_touches(
@@ -176,26 +170,4 @@ def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int])
         if path in numbers:
             reason = Reason("cochange", value, "used to change together with the best")
             evidence.add_file(numbers[path], reason)
-    return evidence
-
-
-def history_evidence(table: HistoryTable, scores: HistoryScores) -> Evidence:
-    """Return features "history" and "churn" of files and "history-function" of pieces. Each note
-    names the commit that contributed most.
-    """
-
-    def _note(commit: int) -> str:
-        name = f"{table.commits[commit][:10]}: {table.subjects[commit]}"
-        return f"changed by a similar commit, {name}"
-
-    evidence = Evidence()
-    for file in np.flatnonzero(scores.churn).tolist():
-        evidence.add_file(file, Reason("churn", float(scores.churn[file]), "changes often"))
-    for file in np.flatnonzero(scores.files).tolist():
-        note = _note(int(scores.file_commit[file]))
-        evidence.add_file(file, Reason("history", float(scores.files[file]), note))
-    for piece in np.flatnonzero(scores.pieces).tolist():
-        note = _note(int(scores.piece_commit[piece]))
-        reason = Reason("history-function", float(scores.pieces[piece]), note)
-        evidence.add_piece(piece, reason)
     return evidence

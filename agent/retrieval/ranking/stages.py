@@ -24,11 +24,7 @@ from agent.retrieval.index import (
     split_lines,
 )
 from agent.retrieval.ranking.evidence import Evidence, EvidenceSource
-from agent.retrieval.ranking.history_evidence import (
-    cochange_evidence,
-    history_evidence,
-    score_history,
-)
+from agent.retrieval.ranking.history_evidence import cochange_evidence, history_evidence
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.signals import (
     AROUND,
@@ -139,7 +135,7 @@ def signals_over(
     for find in sources:
         evidence.merge(find(problem, mentions, snapshot, corpus))
     if table is not None:
-        evidence.merge(history_evidence(table, score_history(table, query, corpus)))
+        evidence.merge(history_evidence(table, query, corpus))
     bags = make_bags(corpus, query, terms)
     static = _static_cosines(encoder, query, corpus)
     return measure(problem, mentions, corpus, bags, query, evidence, static)

@@ -23,7 +23,7 @@ from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
-from agent.retrieval.ranking.history_evidence import history_evidence, score_history
+from agent.retrieval.ranking.history_evidence import history_evidence
 from agent.retrieval.ranking.lexical import make_query
 from agent.shared.workers import Cancelled
 from agent.types import Problem
@@ -31,7 +31,6 @@ from agent.types.events import Event, Notice, StageProgress
 from agent.types.protocols import Snapshot
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
-from tests.support.histories import hide_git
 from tests.support.ignored_events import ignore
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -64,7 +63,7 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
 
     def found() -> Evidence:
         table = history.table(snapshot)
-        return history_evidence(table, score_history(table, make_query(problem, Terms()), corpus))
+        return history_evidence(table, make_query(problem, Terms()), corpus)
 
     evidence = found()
     reasons = {corpus.files[n].path: sorted(r) for n, r in evidence.files.items()}
@@ -72,14 +71,6 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
     assert [corpus.pieces[n].symbol for n in evidence.pieces] == ["f"]
     assert said == [StageProgress("history", 4, 4)]
     assert found() == evidence
-
-
-def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) -> None:
-    snapshot = take_snapshot(root)
-    first = CommitHistory(cache, said.append).table(snapshot)
-    hide_git(root)
-    assert same(CommitHistory(cache, said.append).table(snapshot), first)
-    assert len(said) == 1
 
 
 KINDS = pytest.mark.parametrize(

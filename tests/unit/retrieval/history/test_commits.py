@@ -145,18 +145,6 @@ def test_odd_names_and_binary_files(make_repository: Make) -> None:
     assert facts.size == len(odd) + 2  # with the name that is not UTF-8
 
 
-def test_a_partial_clone_gives_names(make_repository: Make, tmp_path: Path) -> None:
-    root = make_repository({"client.py": CLIENT, "moved.txt": "same\n"})
-    run_git(root, "config", "uploadpack.allowFilter", "true")
-    run_git(root, "mv", "moved.txt", "to.txt")
-    commit(root, "Fix send", {"client.py": CLIENT.replace("return url", "return 2")})
-    run_git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{root}", "partial")
-    facts = read(tmp_path / "partial")[0]
-    assert not facts.complete
-    assert facts.touches == (Touch("client.py"), Touch("to.txt"))
-    assert facts.renames == (("moved.txt", "to.txt"),)
-
-
 def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"a.py": "def f():\n    return 1\n"})
     commit(root, "change", {"a.py": "def f():\n    return 2\n"})

@@ -8,13 +8,8 @@ import pytest
 from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
 from agent.retrieval.history.table import decode_table, encode_table
 from agent.retrieval.index.words import Terms
-from agent.retrieval.ranking.history_evidence import (
-    MAX_FILES,
-    HistoryScores,
-    cochange,
-    history_evidence,
-    score_history,
-)
+from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.history_evidence import MAX_FILES, cochange, history_evidence
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import Problem
 from tests.support.corpus import corpus_of
@@ -54,45 +49,47 @@ def facts(
 CORPUS = corpus_of(FILES)
 
 
-def score(title: str, *commits: CommitFacts) -> tuple[HistoryTable, HistoryScores]:
-    table = build_table(commits)
-    return table, score_history(table, make_query(Problem(title, ""), Terms()), CORPUS)
+def score(title: str, *commits: CommitFacts) -> Evidence:
+    query = make_query(Problem(title, ""), Terms())
+    return history_evidence(build_table(commits), query, CORPUS)
 
 
-def by_path(values: np.ndarray) -> dict[str, float]:
-    pairs = zip(CORPUS.files, values, strict=True)
-    return {file.path: round(float(v), 3) for file, v in pairs if v}
-
-
-def by_symbol(values: np.ndarray) -> dict[str, float]:
-    pairs = zip(CORPUS.pieces, values, strict=True)
-    return {piece.symbol: round(float(v), 3) for piece, v in pairs if v}
+def by_path(evidence: Evidence, feature: str = "history") -> dict[str, float]:
+    return {
+        CORPUS.files[number].path: round(reasons[feature].value, 3)
+        for number, reasons in evidence.files.items()
+        if feature in reasons
+    }
 
 
 def test_files_of_similar_commits() -> None:
-    _, scores = score(
+    evidence = score(
         "Timeout behind a proxy",
         facts(1, "Fix the proxy timeout", {"client.py": ()}),
         facts(2, "Document the server", {"server.py": ()}),
         facts(3, "Proxy in utilities", {"util.py": (), "gone.py": ()}),
     )
-    files = by_path(scores.files)
+    files = by_path(evidence)
     assert list(files) == ["client.py", "util.py"]
     assert files["client.py"] == 1.0 > files["util.py"] > 0
 
 
 def test_a_commit_of_more_files_gives_each_less() -> None:
-    _, scores = score(
+    evidence = score(
         "proxy",
         facts(1, "proxy", {"client.py": ()}),
         facts(2, "proxy", {"server.py": (), "util.py": (), "a": (), "b": ()}),
     )
-    assert by_path(scores.files) == {"client.py": 1.0, "server.py": 0.5, "util.py": 0.5}
+    assert by_path(evidence) == {"client.py": 1.0, "server.py": 0.5, "util.py": 0.5}
 
 
 def test_functions_by_leaf_name_shared_where_ambiguous() -> None:
-    _, scores = score("proxy", facts(1, "proxy", {"client.py": ("get", "connect", "gone")}))
-    assert by_symbol(scores.pieces) == {"Client.get": 0.5, "Pool.get": 0.5, "connect": 1.0}
+    evidence = score("proxy", facts(1, "proxy", {"client.py": ("get", "connect", "gone")}))
+    values = {
+        CORPUS.pieces[number].symbol: reasons["history-function"].value
+        for number, reasons in evidence.pieces.items()
+    }
+    assert values == {"Client.get": 0.5, "Pool.get": 0.5, "connect": 1.0}
 
 
 def test_renames_are_followed_from_newest_to_oldest() -> None:
@@ -110,33 +107,31 @@ def test_renames_are_followed_from_newest_to_oldest() -> None:
 
 
 def test_reasons_name_the_commit() -> None:
-    table, scores = score(
+    evidence = score(
         "proxy timeout",
-        facts(1, "timeout \x1b[31m", {"client.py": ()}),
-        facts(2, "proxy timeout " + "x" * 200, {"client.py": ("connect",)}),
+        facts(1, "timeout", {"client.py": ()}),
+        facts(2, "proxy timeout \x1b[31m" + "x" * 200, {"client.py": ("connect",)}),
     )
-    evidence = history_evidence(table, scores)
     assert sorted(evidence.files[0]) == ["churn", "history"]
     reason = evidence.files[0]["history"]
     assert reason.value == 1.0
-    assert reason.note.startswith("changed by a similar commit, 0000000000: proxy timeout xxx")
+    assert reason.note.startswith("changed by a similar commit, 0000000000: proxy timeout  [31mxxx")
     assert reason.note.endswith("…")
     (piece,) = evidence.pieces
     assert list(evidence.pieces[piece]) == ["history-function"]
     assert CORPUS.pieces[piece].symbol == "connect"
-    assert "\x1b" not in table.subjects[0]
 
 
 def test_churn_is_recent_and_frequent() -> None:
     quiet = [facts(n, "x", {"other.py": ()}) for n in range(10, 1_010)]
-    _, scores = score(
+    evidence = score(
         "",
         *(facts(n, "x", {"client.py": ()}) for n in range(5)),
         facts(6, "x", {"server.py": ()}),
         *quiet,
         facts(2_000, "x", {"util.py": ()}),
     )
-    churn = by_path(scores.churn)
+    churn = by_path(evidence, "churn")
     assert churn["client.py"] == 1.0 > churn["server.py"] > churn["util.py"] > 0
 
 
@@ -156,16 +151,13 @@ def test_files_that_change_together() -> None:
 
 
 def test_no_history() -> None:
-    table, scores = score("proxy")
-    assert not scores.files.any()
-    assert not history_evidence(table, scores).files
-    assert cochange(table, ["client.py"]) == {}
+    assert not score("proxy").files
+    assert cochange(build_table(()), ["client.py"]) == {}
 
 
 def test_the_newer_of_equal_commits_is_named() -> None:
     commits = [facts(n, "proxy", {"client.py": ()}) for n in range(3)]
-    _, scores = score("proxy", *commits)
-    assert scores.file_commit[0] == 0
+    assert "0: proxy" in score("proxy", *commits).files[0]["history"].note
 
 
 RECORDS = CommitHistory(None, ignore)
