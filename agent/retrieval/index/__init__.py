@@ -19,7 +19,7 @@ from agent.retrieval.index.index import (
 )
 from agent.retrieval.index.outline import GRAMMARS
 from agent.retrieval.index.references import ModuleTable, imports
-from agent.retrieval.index.words import WORD, Terms, WordScanner, term_hash, without_suffix
+from agent.retrieval.index.words import WORD, Terms, name_hash, term_hash, without_suffix
 
 __all__ = [
     "GRAMMARS",
@@ -35,10 +35,10 @@ __all__ = [
     "PieceTerms",
     "Terms",
     "TreeSitterChunker",
-    "WordScanner",
     "all_files",
     "imports",
     "is_target",
+    "name_hash",
     "split_lines",
     "target_files",
     "term_hash",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from agent.retrieval.index import WordScanner, without_suffix
+from agent.retrieval.index import name_hash, without_suffix
 from agent.retrieval.ranking.mentions import MentionPlace, Mentions, NameMention
 from agent.types import Reason
 
@@ -269,8 +269,8 @@ class _SymbolTable:
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
         leaves = frozenset(map(_leaf, names)) - {""}
         # A symbol that ends in such a name has it as its last word: see `Names.leaves`.
-        words = WordScanner().scan("\n".join(sorted(leaves)).encode("utf-8", "replace"))
-        for number in np.flatnonzero(np.isin(corpus.names.leaves, words.hashes)).tolist():
+        hashes = np.array(sorted(map(name_hash, leaves)), dtype=np.uint64)
+        for number in np.flatnonzero(np.isin(corpus.names.leaves, hashes)).tolist():
             if (leaf := _leaf(self._symbols[number])) in leaves:
                 self._by_leaf[leaf].append(number)
 

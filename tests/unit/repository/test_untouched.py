@@ -41,14 +41,8 @@ def _stale_index(root: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("split", [False, True], ids=["plain", "split-index"])
-def test_a_dirty_repository_stays_as_it_is(
-    make_repository: Make, mode: dict[str, Any], split: bool
-) -> None:
+def test_a_dirty_repository_stays_as_it_is(make_repository: Make, mode: dict[str, Any]) -> None:
     root = make_repository({"a.py": "a = 1\n", "b.py": "b = 1\n", "c.bin": b"\0\1"})
-    if split:
-        run_git(root, "update-index", "--split-index")
-        assert list((root / ".git").glob("sharedindex.*"))
     (root / "b.py").write_text("b = 2\n")
     (root / "new.py").write_text("new = 1\n")
     _stale_index(root)

@@ -12,7 +12,7 @@ from agent.retrieval.index import (
     BlockBuilder,
     Terms,
     TreeSitterChunker,
-    WordScanner,
+    name_hash,
     split_lines,
     term_hash,
 )
@@ -50,10 +50,6 @@ def symbols(record: Block) -> list[str]:
     ]
 
 
-def hash_of(name: str) -> int:
-    return int(WordScanner().scan(name.encode()).hashes[0])
-
-
 def used(record: Block, piece: int) -> set[int]:
     """Hashes of the names that a piece uses."""
     ends = np.cumsum(record["use_sizes"].astype(np.int64))
@@ -65,7 +61,7 @@ def uses(source: str, symbol: str, candidates: str, language: str = "python") ->
     """Which of the candidate names the piece of that symbol uses."""
     record = BlockBuilder().build([(language, source)])
     hashes = used(record, symbols(record).index(symbol))
-    return {name for name in candidates.split() if hash_of(name) in hashes}
+    return {name for name in candidates.split() if name_hash(name) in hashes}
 
 
 def test_a_piece_counts_its_text_and_its_name() -> None:
@@ -88,7 +84,6 @@ TEXTS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
-    """The vectorised counting agrees with `identifiers.Terms`, the query's side, on any text."""
     text = "\n".join(parts)
     record = BlockBuilder().build([("python", text)])
     terms, lines = Terms(), split_lines(text)
@@ -189,7 +184,7 @@ def test_bases_and_imports_are_kept() -> None:
     record = BlockBuilder().build([("python", source)])
     number = symbols(record).index("A")
     assert record["base_sizes"].tolist()[number] == 1
-    assert record["names"][record["bases"]].tolist() == [hash_of("Base")]
+    assert record["names"][record["bases"]].tolist() == [name_hash("Base")]
     assert record["imports"].tobytes().decode() == "./core/a\nx/y"
 
 
