@@ -76,9 +76,7 @@ class Finding:
 def candidates(
     git: GitRepository, head: Iterable[TreeEntry], *, exclude: frozenset[bytes]
 ) -> tuple[CandidatePath, ...]:
-    """Return the paths of the commit, of the index, and untracked ones, in byte order. Ignored
-    paths and those in `exclude` are left out.
-    """
+    """Return the paths of the commit, of the index, and untracked ones, in byte order."""
     paths = {
         entry.path: CandidatePath(
             entry.path, entry, entry.mode, nested=entry.mode == SUBMODULE_MODE
@@ -104,9 +102,7 @@ def candidates(
 def survey(
     git: GitRepository, paths: Sequence[CandidatePath], *, limit: int
 ) -> tuple[Finding, ...]:
-    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept. Of files
-    that are as in the commit, only the start is kept.
-    """
+    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept."""
     readable = [candidate.path for candidate in paths if candidate.readable]
     heads = {one.path: one.head.oid for one in paths if one.head is not None}
     disk = read_files(git.location.root, readable, limit=limit, hashed=heads, known=heads)

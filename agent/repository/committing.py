@@ -113,9 +113,7 @@ def commit_changes(
 
 
 def user_settings(git: GitRepository) -> Mapping[str, str]:
-    """Return the settings of the user's own git configuration, with the files it includes. The
-    section and the last part of a name are in lower case.
-    """
+    """Return the settings of the user's own git configuration, with the files it includes."""
     read_control_file(git.directory.own / "config.worktree")  # git opens it too: no FIFO, no device
     place = {"GIT_DIR": str(git.directory.own.absolute())}
     chosen = {name: os.environ[name] for name in _USER_CONFIG if name in os.environ}

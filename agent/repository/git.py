@@ -117,10 +117,7 @@ def merge_texts(
 
 
 class GitRepository:
-    """Reads one repository. Made by `open_repository`, usable until its `with` block ends.
-
-    `directory`: its own files. `scratch`: the private directory.
-    """
+    """Reads one repository while its `with` block is open. `scratch`: the private directory."""
 
     def __init__(self, runner: GitRunner, location: Location, private: Path) -> None:
         self.location = location
@@ -265,10 +262,7 @@ class GitRepository:
         attributes: str = "",
         configuration: Sequence[str] = (),
     ) -> bytes:
-        """Return the `git log` of these commits, each against its parent, in their order. Only
-        `attributes` decide how files are compared: git runs outside the work tree, without the
-        target's drivers.
-        """
+        """Return the `git log` of these commits against their parents; only `attributes` count."""
         if not commits:
             return b""
         (self.scratch / "info" / "attributes").write_text(attributes)
@@ -289,9 +283,7 @@ class GitRepository:
             return frozenset()
 
     def setting(self, name: str) -> str:
-        """Return a setting of the repository's own configuration, which is not trusted, or "".
-        `name` has its section and its last part in lower case.
-        """
+        """Return a setting of the repository's own configuration, which is not trusted, or ""."""
         return self._settings.get(name) or ""
 
     def trusts_file_mode(self) -> bool:

@@ -178,9 +178,7 @@ EXECUTABLE_MODE = "100755"
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file of a commit. `path` is bytes of any encoding, `oid` 40 hexadecimal digits. `size` is
-    in bytes, None for a submodule or if sizes were not requested.
-    """
+    """A file of a commit. `path` is bytes of any encoding, `oid` 40 hexadecimal digits."""
 
     path: bytes
     mode: str

@@ -113,9 +113,7 @@ _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([
 
 
 def language_of(path: str, head: bytes = b"") -> str:
-    """Return the language of a file, `"text"` if unknown. If the name says nothing, the `#!` line
-    in `head` (the first bytes of the file) decides.
-    """
+    """Return the language of a file, `"text"` if unknown."""
     name = path.rpartition("/")[2].lower()
     dot = name.rfind(".")
     suffix = name[dot:] if 0 < dot < len(name) - 1 else ""  # as pathlib: `.profile` has none

@@ -121,9 +121,7 @@ def is_below(scope: str, path: str) -> bool:
 
 @dataclass(frozen=True)
 class _View:
-    """A `Snapshot` that shows a part of another one. `names` maps the paths of this view to those
-    of the other one.
-    """
+    """A `Snapshot` that shows a part of another one."""
 
     whole: Snapshot
     scope: str
@@ -233,9 +231,7 @@ def is_lfs_pointer(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class Selection:
-    """Collects usable files, the bytes of those that were read whole, and skipped paths. Not
-    thread-safe.
-    """
+    """Collects usable files, the bytes of those that were read whole, and skipped paths."""
 
     max_file_bytes: int
     files: dict[str, SourceFile] = field(default_factory=dict)
@@ -249,9 +245,7 @@ class Selection:
     def add(
         self, raw: bytes, data: bytes, *, blob: str, executable: bool, size: int | None = None
     ) -> None:
-        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval. With a
-        `size` above that of `data`, these are only the start of the file and are not kept.
-        """
+        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval."""
         size = len(data) if size is None else size
         path = checked_path(raw)
         if path is None:

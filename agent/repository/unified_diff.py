@@ -29,9 +29,7 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a hunk; `text` ends with a line feed unless its file ends without one. `old` and
-    `new` are its 1-based numbers, None where that side lacks it.
-    """
+    """One line of a hunk; `text` ends with a line feed unless its file ends without one."""
 
     mark: Literal[" ", "-", "+"]
     text: bytes
@@ -53,9 +51,7 @@ class DiffHunk:
 
 @dataclass(slots=True)
 class FileDiff:
-    """The changes of one file. `old` and `new` are paths, None where that side does not exist.
-    Modes are octal as git writes them, None where the diff does not give them.
-    """
+    """The changes of one file. `old` and `new` are paths, None where that side does not exist."""
 
     old: str | None = None
     new: str | None = None

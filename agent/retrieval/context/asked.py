@@ -75,9 +75,7 @@ class NamedCode:
 
 @dataclass(frozen=True, slots=True)
 class NameAnswer:
-    """What a name means, in order of the ranking, and a note for the model. `likely`: the best
-    parts of a file that is too long to be shown as a whole.
-    """
+    """What a name means, in order of the ranking, and a note for the model."""
 
     code: tuple[NamedCode, ...] = ()
     note: str = ""
@@ -310,9 +308,7 @@ def _definition(name: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class AskedCode:
-    """The answer to a request. `notes` name what is not in `text`, and why. `shown` are the line
-    ranges in `text` by path. `tokens` counts text and notes.
-    """
+    """The answer to a request. `notes` name what is not in `text`, and why."""
 
     text: str = ""
     notes: tuple[str, ...] = ()
@@ -330,10 +326,7 @@ def asked_code(
     *,
     budget: int,
 ) -> AskedCode:
-    """Return the named code in at most `budget` tokens, without what is `shown` already. What does
-    not fit is sent in its shorter form, or named in a note; of the first, the lines that fit are
-    sent.
-    """
+    """Return the named code in at most `budget` tokens, without what is `shown` already."""
     views = FileViews(snapshot)
     answer = _Answer(views, counter, budget, shown)
     finder = NameFinder(ranking, snapshot, views, chunker)
@@ -434,9 +427,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class CodeRequests:
-    """What the replies of a run ask for, and the code that answers them. `budget`: most tokens for
-    one request.
-    """
+    """What the replies of a run ask for, and the code that answers them."""
 
     snapshot: Snapshot
     counter: TokenCounter
@@ -452,9 +443,7 @@ class CodeRequests:
         return len(self.asked) - 1
 
     def answers(self, ranking: Ranking, context: ContextBundle | None) -> list[AskedCode]:
-        """Return the code for each request, without what the context or an earlier one has.
-        `context` is None where nothing is known of what was shown.
-        """
+        """Return the code for each request, without what the context or an earlier one has."""
         answers: list[AskedCode] = []
         shown = [context.shown_lines] if context else []
         for number, names in enumerate(self.asked):
@@ -503,9 +492,7 @@ class LocatedCode:
 def put_first(
     names: Sequence[str], ranking: Ranking, snapshot: Snapshot, chunker: Chunker
 ) -> LocatedCode:
-    """Return the ranking with what the names mean at its head, in their order. What stands in a
-    named class or file comes behind all that is named itself.
-    """
+    """Return the ranking with what the names mean at its head, in their order."""
     finder = NameFinder(ranking, snapshot, FileViews(snapshot), chunker)
     first: list[Chunk] = []
     behind: list[Chunk] = []

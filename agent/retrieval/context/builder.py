@@ -32,9 +32,7 @@ _PART = re.compile(r"[^\n]*+\n(?>(?:[^\S\n]*+\n)*)|[^\n]++")
 
 
 class PartCounter:
-    """Counts tokens line by line and remembers the count of each line. Exact except for the rare
-    joins named at `_PART`.
-    """
+    """Counts tokens line by line and remembers the count of each line."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._part = functools.cache(counter.count)
@@ -54,9 +52,7 @@ _CHUNKS, _CHUNKS_BUDGET = 30, CONTEXT_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class PackingOptions:
-    """Settings of packing. Shares are fractions of `limit`. Raises ConfigurationError for values
-    out of range.
-    """
+    """Settings of packing. Raises ConfigurationError for values out of range."""
 
     budget: int = CONTEXT_TOKENS
     automatic: bool = False  # `budget` is chosen by how likely the context is complete

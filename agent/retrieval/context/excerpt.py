@@ -281,9 +281,7 @@ def _bound(
 
 
 def bound_names(view: FileView) -> list[tuple[str, int]]:
-    """Return the names that statements outside of functions bind, and their first lines. An
-    attribute is `Class.name`; those of instances come last.
-    """
+    """Return the names that statements outside of functions bind, and their first lines."""
     found: dict[str, int] = {}
     tree = _tree(view)
     if tree is None:
@@ -329,9 +327,7 @@ def _tree(view: FileView) -> ast.Module | None:
 def _bindings(
     tree: ast.AST,
 ) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign | ast.AugAssign, tuple[str, ...]]]:
-    """Yield the statements of a module and its classes that bind names, with owner and names. The
-    owner is "" for a module, else the dotted name of the class and a dot.
-    """
+    """Yield the statements of a module and its classes that bind names, with owner and names."""
     waiting = [("", node) for node in ast.iter_child_nodes(tree)]
     while waiting:
         owner, node = waiting.pop(0)

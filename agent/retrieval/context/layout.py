@@ -59,9 +59,7 @@ class FileViews:
 
 
 def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
-    """Return the line numbers of a chunk without its holes and the blank lines beside them. Empty
-    for a chunk of blank lines.
-    """
+    """Return the line numbers of a chunk without its holes and the blank lines beside them."""
     return without_blank_ends((n for n in chunk.numbers() if 1 <= n <= len(view.lines)), view)
 
 
@@ -205,9 +203,7 @@ def _render(
 
 
 def _method_names(choices: Iterable[Choice]) -> Mapping[int, str]:
-    """Return the name of the method on each line that a block with it may begin with. The header of
-    such a block has the name, since the class of the method is not shown.
-    """
+    """Return the name of the method on each line that a block with it may begin with."""
     methods = [choice for choice in choices if choice.chunk.kind is ChunkKind.METHOD]
     return {line: f" {printable(c.chunk.symbol)}" for c in methods for line in c.lines}
 

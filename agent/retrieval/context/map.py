@@ -90,9 +90,7 @@ _Item = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file. `names`: its dotted names with their worth; `order`: their places in the file.
-    `parameters` has those of functions and of classes with a constructor.
-    """
+    """A file. `names`: its dotted names with their worth; `order`: their places in the file."""
 
     path: str
     names: Mapping[str, float]
@@ -122,9 +120,7 @@ class _File:
 
 
 def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
-    """Return the ranked files, without those in other languages than the likeliest ones. A file
-    whose name the problem holds stays.
-    """
+    """Return the ranked files, without those in other languages than the likeliest ones."""
     paths = [
         file.path
         for file in ranking.files

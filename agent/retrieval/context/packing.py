@@ -45,9 +45,7 @@ def pack(
     *,
     chunker: Chunker | None = None,
 ) -> ContextBundle:
-    """Choose and render the context. The same input gives the same bytes. With a `chunker`,
-    signatures of definitions that are not in the ranking can be shown too.
-    """
+    """Choose and render the context. The same input gives the same bytes."""
     options = options or PackingOptions()
     parts = PartCounter(counter)
     options, likely = sized(options, ranking, parts.count)
@@ -171,9 +169,7 @@ _OUTSIDE = frozenset({ChunkKind.MODULE, ChunkKind.WINDOW})
 
 
 def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
-    """Sort by worth, with the best ranked chunk first for any size; ties by rank. Chunks that a
-    model has named come before all others, in its order.
-    """
+    """Sort by worth, with the best ranked chunk first for any size; ties by rank."""
 
     def _key(item: Ranked) -> tuple[bool, float, int]:
         rank, scored = item
@@ -196,10 +192,7 @@ CHUNKS = 120
 """Best chunks that the signals are taken from."""
 
 INCOMPLETE_TOKENS = 27_000
-"""Tokens that an incomplete context costs later: calls for the code that is missing, repairs and
-steps. It is the mean of 11 runs of 28 larger repairs of 2026 whose first reply had no edits (the
-median is 14,000).
-"""
+"""Tokens that an incomplete context costs later: the mean of 11 of 28 larger repairs of 2026."""
 
 CONFIDENT = 0.85
 SMALL, LARGE = AUTO_CONTEXT[0], 9000
@@ -264,9 +257,7 @@ def likely_complete(
 def sized(
     options: PackingOptions, ranking: Ranking, count: Callable[[str], int]
 ) -> tuple[PackingOptions, float | None]:
-    """Return the options with an automatic budget decided, and the probability for the budget. A
-    fixed budget stays, and so does the default where no probability is known.
-    """
+    """Return the options with an automatic budget decided, and the probability for the budget."""
     chunks = ranking.chunks[:CHUNKS]
     features = {reason.feature for scored in chunks for reason in scored.reasons}
     # Known are only the scores of the learned ranker alone.
@@ -300,9 +291,7 @@ _DROPPED_SHOWN = 15  # rows of the table; --json has all
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The report on one context. `reserve`: tokens held back in addition to `budget`.
-    `likely_complete`: the probability that all code to change is shown, None where it is not known.
-    """
+    """The report on one context. `reserve`: tokens held back in addition to `budget`."""
 
     tokens: int
     budget: int

@@ -55,9 +55,7 @@ class SupportItem:
 
 
 class SupportFinder:
-    """Finds support in the files of a snapshot. With a `chunker`, all definitions of a file are
-    known, otherwise only those in the ranking.
-    """
+    """Finds support in the files of a snapshot."""
 
     def __init__(
         self, ranking: Ranking, snapshot: Snapshot, views: FileViews, chunker: Chunker | None

@@ -89,9 +89,7 @@ class EmbeddingOptions:
 
 
 class ParallelEmbedder:
-    """An `Embedder` on top of a `BatchEmbedder`. The first answer decides the dimension; cached
-    vectors of another one are replaced. A server that never answers is not called again.
-    """
+    """An `Embedder` on top of a `BatchEmbedder`."""
 
     def __init__(
         self,
@@ -357,9 +355,7 @@ def vector_key(embedder: str, kind: EmbeddingKind, text: str) -> bytes:
 
 
 class VectorCache:
-    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises. `close`
-    removes the least recently used above `max_bytes`. A record that cannot be a vector is ignored.
-    """
+    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises."""
 
     def __init__(
         self,

@@ -46,9 +46,7 @@ STRICT = {"strict": True, "extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One file that a commit changed, with its path after the commit and the changed functions.
-    Function names are as in the source, without their class ("get", not "Client.get").
-    """
+    """One file that a commit changed, with its path after the commit and the changed functions."""
 
     __pydantic_config__: ClassVar = STRICT
     path: str
@@ -57,9 +55,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """A commit's message and changes. `size` counts all changed files. `renames` are pairs (before,
-    after). `complete` is False if contents were missing (a partial clone).
-    """
+    """A commit's message and changes. `size` counts all changed files."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -73,9 +69,7 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed file. `status` is git's letter. `path` is "" if it is not UTF-8; `before` is set
-    only for a rename.
-    """
+    """One changed file. `status` is git's letter."""
 
     status: str
     path: str

@@ -90,9 +90,8 @@ class AddedHunk:
 
 @dataclass(frozen=True, slots=True)
 class CommitHunks:
-    """The hunks of one commit by path and line. `size` counts all changed files, `left_out` the
-    hunks beyond the most of one commit. `complete` is False if contents were missing (a partial
-    clone).
+    """The hunks of one commit by path and line. `size` counts all its changed files, `left_out` the
+    hunks beyond the most of one commit.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -110,9 +109,7 @@ _FORMAT = 4
 
 @dataclass(frozen=True, slots=True)
 class HunkHistory(CachedHistory[CommitHunks]):
-    """Loads hunks of the paths that `patterns` choose. Secrets are masked before they are stored.
-    The history still holds secrets that were removed from the tree.
-    """
+    """Loads hunks of the paths that `patterns` choose."""
 
     stage = "hunks"
     record = CommitHunks

@@ -55,9 +55,7 @@ _Commit = TypeVar("_Commit", bound=_CachedCommit)
 
 @dataclass(frozen=True, slots=True)
 class CachedHistory(ABC, Generic[_Commit]):
-    """Loads commits. `path` is the cache file (None: none), `limit` the most commits. It reads only
-    the snapshot's commit and its ancestors. All kinds may share one cache file.
-    """
+    """Loads commits. `path` is the cache file (None: none), `limit` the most commits."""
 
     stage: ClassVar[str]  # names the progress events
     record: ClassVar[type]  # the commits of this kind

@@ -173,9 +173,7 @@ _MODULE = -1
 def _runs(
     lines: Sequence[str], definitions: Sequence[Definition]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of rows: index of the innermost definition (-1 for none), first row, end. A run
-    may be empty. If two definitions are on one line, the first has it.
-    """
+    """Yield runs of rows: index of the innermost definition (-1 for none), first row, end."""
     top, row = _filled(lines, 0), 0  # the first row of text, the first row without an owner
     around = {_MODULE: len(lines)}  # open definitions and their ends, outermost first
     for index, definition in enumerate(definitions):

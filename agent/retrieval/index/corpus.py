@@ -26,15 +26,11 @@ KINDS = tuple(ChunkKind)
 """Kinds in the order of their numbers in a block."""
 
 Block = dict[str, "NDArray[Any]"]
-"""Columns of `f` files, `n` pieces, `v` distinct terms, `m` postings and `k` distinct names.
-
-Every `*_sizes` column splits another one into runs. Integers are unsigned, of any width.
-`vocabulary` uint64 (v,): ascending hashes of terms. `postings` (v,): runs of `posting_pieces`,
-`counts` (occurrences in the text) and `name_counts` (in the symbol), each (m,), by piece.
-`names` uint64 (k,): ascending hashes of identifiers (`words.WordScanner`); `leaves` (last part of
-the symbol), `uses` (names that a piece calls or refers to) and `bases` (of a class) are indices
-into it. `kinds`: indices into KINDS. `holes`: first and last lines. `symbols`, `signatures` and
-`imports` (lines, see `references`) are UTF-8. `vectors`: int8 (n, dimension), stored as bytes.
+"""Columns of `f` files, `n` pieces, `v` distinct terms, `m` postings and `k` distinct names;
+unsigned integers. Every `*_sizes` column splits another one into runs. `vocabulary`: ascending
+hashes of terms; `postings` (v,): runs of `posting_pieces`, `counts`, `name_counts` (m,). `names`:
+ascending hashes of identifiers; `leaves` (of symbols), `uses` and `bases` index it. Texts are
+UTF-8, `vectors` int8 (n, dimension) as bytes.
 """
 
 _LENGTHS = {
@@ -225,9 +221,7 @@ class CorpusBuilder:
         self._parts[first] = part
 
     def finish(self) -> Corpus:
-        """Return the corpus. Every file must be in some block. To be called once. Each column is
-        freed once it is joined, so that no two copies of the corpus are in memory.
-        """
+        """Return the corpus. Every file must be in some block. To be called once."""
         parts = [self._parts.pop(first) for first in sorted(self._parts)]
         sizes = _joined(parts, "file_sizes", np.int64)
         counts = [part["starts"].size for part in parts]

@@ -102,9 +102,7 @@ class Group:
 
 
 def groups_of(files: Sequence[SourceFile], encoder: PieceEncoder | None = None) -> list[Group]:
-    """Split files into groups so that a new file changes only one. A group's key depends on the
-    format, parsers, encoder, languages and contents, never on paths.
-    """
+    """Split files into groups so that a new file changes only one."""
     model = "" if encoder is None else encoder.fingerprint
     languages = {file.language for file in files}
     prefixes = {language: f"{_fingerprint(language)}|{model}" for language in languages}
@@ -159,9 +157,7 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used. The
-    file is kept at about `limit` bytes at most.
-    """
+    """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used."""
 
     reporter: Reporter
     path: Path | None = None
@@ -272,9 +268,7 @@ def build_here(
 def build_in_workers(
     jobs: Iterable[Job], cancel: threading.Event, count: int, encoder: PieceEncoder | None = None
 ) -> Generator[bytes, None, None]:
-    """Build in `count` processes and yield results in the order of `jobs`. If a worker fails or
-    none can be started, this process does the job. Raises Cancelled.
-    """
+    """Build in `count` processes and yield results in the order of `jobs`. Raises Cancelled."""
     workers = _start(count, encoder)
     if not workers:
         yield from build_here(jobs, cancel, encoder)

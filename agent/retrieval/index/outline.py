@@ -506,9 +506,7 @@ def _receiver(node: Node) -> str:
 
 
 def _class_name(node: Node) -> str:
-    """Return the class's name. A Rust `impl` block has its type's name, an anonymous C struct its
-    typedef's.
-    """
+    """Return the class's name."""
     name = node.child_by_field_name("name")
     if name is None and node.type == "impl_item":
         name = node.child_by_field_name("type")

@@ -167,9 +167,7 @@ _ROOTS = frozenset({"src", "lib", "python", "app"})
 
 
 class ModuleTable:
-    """Finds the files that an import may mean. It reads only the last part of each name first,
-    since a query asks for few of the files.
-    """
+    """Finds the files that an import may mean."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths

@@ -140,9 +140,7 @@ def _is_term(word: str) -> bool:
 
 
 def term_hash(term: str) -> int:
-    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine. Among a
-    million distinct terms, the probability that two share a hash is 3e-8.
-    """
+    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine."""
     return int.from_bytes(
         blake2b(term.encode("utf-8", "replace"), digest_size=8).digest(), "little"
     )

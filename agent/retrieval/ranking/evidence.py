@@ -88,9 +88,7 @@ class EvidenceSource(Protocol):
 def mention_evidence(
     _problem: Problem, mentions: Mentions, _snapshot: Snapshot, corpus: Corpus
 ) -> Evidence:
-    """Return evidence for the paths, modules, symbols and stack frames that the problem names. This
-    function is an `EvidenceSource`.
-    """
+    """Return evidence for the paths, modules, symbols and stack frames that the problem names."""
     evidence = Evidence()
     named = [*(frame.path for frame in mentions.frames), *(path.path for path in mentions.paths)]
     paths = PathTable((file.path for file in corpus.files), named)
@@ -223,9 +221,7 @@ def _named_in(mention: NameMention) -> str:
 
 
 class _ModuleTable:
-    """Dotted module names. `src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`. Only modules
-    that match some part of a dotted name in `names` are stored.
-    """
+    """Dotted module names. `src/pkg/mod.py` is `src.pkg.mod`, `pkg.mod` and `mod`."""
 
     def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
         self._corpus = corpus

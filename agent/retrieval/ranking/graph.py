@@ -48,9 +48,7 @@ def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, 
 
 @dataclass(slots=True)
 class _PieceLinks:
-    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`. The
-    order of equal leaves is undefined: a stable sort takes five times as long.
-    """
+    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`."""
 
     corpus: Corpus
     evidence: Evidence

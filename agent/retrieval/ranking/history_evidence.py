@@ -60,9 +60,7 @@ def _file_numbers(corpus: Corpus) -> dict[str, int]:
 
 
 def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64]:
-    """Return the BM25 of each commit's message, float64 (c,). Commits that changed no file or too
-    many have 0; rarity and mean length leave them out.
-    """
+    """Return the BM25 of each commit's message, float64 (c,)."""
     counted = (table.sizes >= 1) & (table.sizes <= MAX_FILES)
     if not counted.any() or not query.hashes.size or not table.vocabulary.size:
         return np.zeros(table.sizes.size)
@@ -115,9 +113,7 @@ def _piece_touches(
     path_file: NDArray[np.int64],
     shares: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return piece, commit and share for each function that a similar commit changed. If several
-    pieces of the file have the name, the share is divided equally among them.
-    """
+    """Return piece, commit and share for each function that a similar commit changed."""
 
     @cache
     def _named(file: int) -> dict[str, list[int]]:

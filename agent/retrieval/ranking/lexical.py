@@ -319,9 +319,7 @@ def _template_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _is_template(path: str) -> bool:
-    """Whether a path is an issue template of GitHub or GitLab. Examples:
-    `.github/ISSUE_TEMPLATE.md`, `.github/ISSUE_TEMPLATE/bug.yml`, `.gitlab/issue_templates/`.
-    """
+    """Whether a path is an issue template of GitHub or GitLab."""
     lowered = path.lower()
     return "issue_template" in lowered and PurePosixPath(lowered).suffix in {
         ".md", ".yml", ".yaml", ".txt", ".rst",

@@ -248,9 +248,7 @@ def in_scope(problem: Problem, snapshot: Snapshot) -> Snapshot:
 
 
 def _named(problem: Problem, snapshot: Snapshot, mine: set[str]) -> Iterator[str]:
-    """Yield the files outside that the problem names by path; a bare file name names none. A path
-    that may be one of the scope's own files names no other file.
-    """
+    """Yield the files outside that the problem names by path; a bare file name names none."""
     mentions = read_mentions(problem)
     frames = [clean_path(frame.path) for frame in mentions.frames]
     for name in dict.fromkeys((*(one.path for one in mentions.paths), *frames)):

@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
 _ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
 LEARNED_COSINE_WEIGHT = 1.5
-"""Weight of the best cosine relative to the ranker's margins, which have a range of about ten.
-Chosen on four projects that neither ranker nor encoder was trained on; 0.5 to 3 give nearly the
-same results.
+"""Weight of the best cosine relative to the ranker's margins, chosen on four projects that neither
+ranker nor encoder was trained on; 0.5 to 3 give nearly the same results.
 """
 
 
@@ -65,9 +64,7 @@ def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArr
 
 
 def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
-    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores. A
-    file gets the cosine of its best chunk. A chunk without a vector gets nothing.
-    """
+    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores."""
     positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
     terms = positive / _top(positive.tolist())
     chunks, files = list(first.chunks), list(first.files)
@@ -87,9 +84,7 @@ def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
 
 
 def _with_bonus(ranked: Ranked, problem: Problem, bonus: float, *, files: bool) -> Ranked:
-    """Add `bonus` to the chunks of files that the problem names, and to the `files` themselves. A
-    chunk of the original system without a vector must not rank above a real cosine.
-    """
+    """Add `bonus` to the chunks of files that the problem names, and to the `files` themselves."""
     if not bonus:
         return ranked
     names = FileNames(problem)
@@ -133,9 +128,7 @@ def _top(scores: Sequence[float]) -> float:
 
 
 class HybridRetriever:
-    """The `Retriever`. `index_path` None: nothing is stored between runs. `sources` None: only
-    mentions are evidence. `models`: the folder of the static encoder and the ranker.
-    """
+    """The `Retriever`. `index_path` None: nothing is stored between runs."""
 
     def __init__(
         self,
@@ -253,9 +246,7 @@ async def embed_both(
 
 
 def no_words(ranking: Ranking) -> tuple[str, ...]:
-    """Return the note that no word of the problem occurs in the repository, or (). Only callers
-    that rank the user's own problem report it; a model's searches often find nothing.
-    """
+    """Return the note that no word of the problem occurs in the repository, or ()."""
     return tuple(note for note in ranking.notes if note == NO_WORDS)
 
 

@@ -296,9 +296,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def by_cosine(first: Ranked, cosines: NDArray[np.float64]) -> Ranked:
-    """Return the first n chunks and their files, ordered by the cosines (n,) alone. A chunk that
-    could not be embedded (NaN) comes after all others.
-    """
+    """Return the first n chunks and their files, ordered by the cosines (n,) alone."""
     values = np.nan_to_num(cosines, nan=UNRANKED).tolist()
     chunks: list[ScoredChunk] = []
     best: dict[str, float] = {}
