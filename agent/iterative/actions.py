@@ -37,14 +37,10 @@ class Search(_Action):
 
 
 class Find(_Action):
-    """Rank functions for each of several intents, each function once.
-
-    With `keywords`, one model call first asks for words that such code would hold.
-    """
+    """Rank functions for each of several intents, each function once."""
 
     action: Literal["find"]
     intents: list[str] = Field(min_length=1, max_length=6)
-    keywords: bool = False
 
 
 class Region(_Action):
@@ -230,10 +226,9 @@ _DESCRIBED = (
     ),
     _Described(
         "find",
-        {"intents": _PATHS, "keywords?": {"type": "boolean"}},
+        {"intents": _PATHS},
         {"intents": ["Find what parses the config file", "Find who calls it"]},
-        "ranked functions for each of up to 6 short sentences, no function twice; keywords: true "
-        "looks for words that such code may hold, too",
+        "ranked functions for each of up to 6 short sentences, no function twice",
     ),
     _Described(
         "read",

@@ -220,7 +220,7 @@ class WorkingCopy:
         finder = self._services.finder
         if finder is None:
             return "there is no action `find` here; use `search`"
-        return await finder.find(action.intents, self._snapshot, keywords=action.keywords)
+        return await finder.find(action.intents, self._snapshot)
 
     def _lines_with(self, text: str) -> str:
         hits = [

@@ -13,7 +13,7 @@ at once, and `precomputed` searches vectors that other programs computed.
 """
 
 from agent.search.documents import DocumentSource
-from agent.search.expansion import ExpandingRetriever, FindWords, KeywordWriter, ProjectWordsFinder
+from agent.search.expansion import ExpandingRetriever, KeywordWriter
 from agent.search.history import HunkSource, Memory, MemoryEvidence, MemorySource
 from agent.search.intents import (
     MAX_CODE_TOKENS,
@@ -21,7 +21,6 @@ from agent.search.intents import (
     IntentFile,
     IntentSource,
     IntentWriter,
-    read_symbols_file,
     write_symbols,
 )
 from agent.search.passages import (
@@ -36,7 +35,6 @@ from agent.search.pool import Pool, make_pool, matching_chunks, named_first, ope
 from agent.search.project import SearchPaths, project_description, project_name
 from agent.search.symbols import Symbol, read_symbols, template_intents
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder, collection_name
-from agent.search.word_index import WordIndexCache
 
 __all__ = [
     "MAX_CODE_TOKENS",
@@ -44,7 +42,6 @@ __all__ = [
     "CorpusUnavailable",
     "DocumentSource",
     "ExpandingRetriever",
-    "FindWords",
     "HunkSource",
     "IntentCounts",
     "IntentFile",
@@ -60,11 +57,9 @@ __all__ = [
     "Pool",
     "PoolHit",
     "PoolResults",
-    "ProjectWordsFinder",
     "SearchPaths",
     "StaticEmbedder",
     "Symbol",
-    "WordIndexCache",
     "collection_name",
     "make_pool",
     "matching_chunks",
@@ -73,7 +68,6 @@ __all__ = [
     "project_description",
     "project_name",
     "read_symbols",
-    "read_symbols_file",
     "template_intents",
     "without_labels",
     "write_symbols",

@@ -1,14 +1,14 @@
 """The documents of a project as passages: sections of README and docs, and docstrings.
 
-Documents are split at their headings (Markdown, reStructuredText, AsciiDoc, plain text). They are
-untrusted, so every pattern runs in linear time.
+Documents are split at their headings (Markdown, reStructuredText, plain text). They are untrusted,
+so every pattern runs in linear time.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
@@ -24,25 +24,19 @@ if TYPE_CHECKING:
     from agent.types.protocols import Snapshot
 
 MAX_SECTION = 3_000
-"""Maximum characters of a section, about the input of an embedding model.
-
-Longer sections are split at blank lines.
-"""
+"""Maximum characters of a section, about the input of an embedding model."""
 
 _LEAST = 20  # minimum characters of a body; a shorter one is only a heading or a badge
 _MAX_HEADING = 200
 
 _ATX = re.compile(r"^ {0,3}(#{1,6})[ \t]++([^\n]{1,400})")
-_ASCIIDOC = re.compile(r"^(={1,6})[ \t]++([^\n]{1,400})")
 _FENCE = re.compile(r"^ {0,3}(?:(`{3,}+)(?=[^`]*+$)|(~{3,}+))")
 _RULE = re.compile(r"^([=\-~^\"'`#*+:.<>_])\1{2,200}[ \t]*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lines `start`..`end` (1-based, inclusive) under `headings`, which begin with the
-    outermost.
-    """
+    """Lines `start`..`end` (1-based, inclusive) under `headings`, the outermost first."""
 
     headings: tuple[str, ...]
     start: int
@@ -61,12 +55,9 @@ class _Heading:
 
 
 def cut_sections(text: str, language: str) -> tuple[Section, ...]:
-    """Return the sections in order.
-
-    A text without headings gives one section, or several if it is long.
-    """
+    """Return the sections in order; long ones are split at blank lines."""
     lines = text.split("\n")
-    headings = list(_READERS.get(language, _underlined)(lines))
+    headings = list(_markdown(lines) if language == "markdown" else _underlined(lines))
     ends = [*(heading.first for heading in headings), len(lines)]
     sections = [*_parts((), lines, 0, 0, ends[0])]
     above: list[_Heading] = []
@@ -92,9 +83,6 @@ def _parts(
 
 
 def _cut(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with at most `MAX_SECTION` characters, split at blank lines if
-    possible.
-    """
     first, size, blank = start, 0, start
     for row in range(start, end):
         size += len(lines[row]) + 1
@@ -133,20 +121,8 @@ def _is_setext(lines: Sequence[str], row: int) -> bool:
     return not above and rule is not None and rule.group(1) in "=-"
 
 
-def _asciidoc(lines: Sequence[str]) -> Iterator[_Heading]:
-    inside = False
-    for row, line in enumerate(lines):
-        if line.rstrip() == "----":
-            inside = not inside
-        elif not inside and (found := _ASCIIDOC.match(line)):
-            yield _Heading(row, row, len(found.group(1)), _title(found.group(2)))
-
-
 def _underlined(lines: Sequence[str]) -> Iterator[_Heading]:
-    """Yield the headings of reStructuredText.
-
-    Levels follow the order in which adornments first appear.
-    """
+    """Yield the headings of reStructuredText, with levels in the order of the adornments."""
     levels: dict[str, int] = {}
     row = 0
     while row + 1 < len(lines):
@@ -164,16 +140,7 @@ def _title(text: str) -> str:
     return " ".join(text.split())[:_MAX_HEADING]
 
 
-_READERS: Mapping[str, Callable[[Sequence[str]], Iterator[_Heading]]] = {
-    "markdown": _markdown,
-    "asciidoc": _asciidoc,
-    "rst": _underlined,
-}
-
-
-PROSE = frozenset({"markdown", "rst", "asciidoc", "text"})
-"""Languages of files that may be documents."""
-
+PROSE = frozenset({"markdown", "rst", "text"})
 _FOLDERS = frozenset({"doc", "docs", "documentation", "guide", "guides", "manual", "wiki", "book"})
 _NAMES = ("readme", "contributing", "usage", "tutorial", "faq", "overview", "guide")
 _NOT_DOCUMENTS = (
@@ -182,9 +149,7 @@ _NOT_DOCUMENTS = (
 )  # fmt: skip
 """Prefixes of file names to skip: lists of versions, people and packages match almost any query."""
 
-_SUFFIXES = frozenset(
-    {"", ".md", ".markdown", ".mdx", ".rst", ".rest", ".adoc", ".asciidoc", ".txt"}
-)
+_SUFFIXES = frozenset({"", ".md", ".markdown", ".mdx", ".rst", ".rest", ".txt"})
 _MAX_TITLE = 120
 
 
@@ -241,9 +206,7 @@ def _docstring_passage(symbol: Symbol) -> Passage:
 
 
 def is_document(path: str) -> bool:
-    """Whether a prose file is meant for users: a README, a file in docs, or one in the top
-    folder.
-    """
+    """Whether a prose file is for users: a README, a file in docs, or one in the top folder."""
     pure = PurePosixPath(path)
     name = pure.name.lower()
     if pure.suffix.lower() not in _SUFFIXES or name.startswith(_NOT_DOCUMENTS):

@@ -22,7 +22,6 @@ import numpy as np
 
 from agent.retrieval.index import WORD, Terms, term_hash
 from agent.search.passages import Label, Passage, PoolHit, Query, without_labels
-from agent.search.word_index import synonyms, word_for
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -106,21 +105,14 @@ class ProjectWords:
         return [int(number) for number in order[:limit]]
 
 
-def weights_of(
-    query: Query, keywords: Sequence[str], word_index: WordIndex, with_synonyms: bool
-) -> ProjectWords:
+def weights_of(query: Query, keywords: Sequence[str], word_index: WordIndex) -> ProjectWords:
     """Return the terms of the query with weight log(1 + occurrences), and the added terms."""
     terms = Terms()
     weights = {term_hash(t): math.log1p(n) for t, n in terms.count(query.text).items()}
-    added = list(keywords)
     for keyword in keywords:
         for term in terms.of_word(keyword):
             weights.setdefault(term_hash(term), _KEYWORD_WEIGHT)
-    if with_synonyms:
-        more = synonyms(word_index, weights)
-        added += [word for term in more if (word := word_for(word_index, term))]
-        weights |= more
-    note = f"with {', '.join(added)}" if added else ""
+    note = f"with {', '.join(keywords)}" if keywords else ""
     return ProjectWords(weights, note, _literals(query, word_index, terms))
 
 

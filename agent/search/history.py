@@ -1,8 +1,7 @@
 """Past changes as corpora: the hunks of earlier commits, and patches that the user accepted.
 
-A hunk is labelled with its pull request, told from merge titles, squashed titles and trailers.
-Accepted patches are stored on this machine, and only on request: one file for each project, with
-secrets masked. They are only sent to the configured embedder and store.
+A hunk is labelled with its pull request. Accepted patches are stored only on request, one file for
+each project, with secrets masked; they are only sent to the configured embedder and store.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -43,27 +42,15 @@ if TYPE_CHECKING:
 _ID = 10  # characters of a commit id in a title
 _MAX_TITLE = 200  # characters
 _PATTERNS = (  # over subject and body
-    re.compile(r"\AMerge pull request #(?P<number>\d{1,9}) from \S+"),  # GitHub, Gitea
-    re.compile(r"\AMerged in .{1,200} \(pull request #(?P<number>\d{1,9})\)"),  # Bitbucket
-    re.compile(r"\AMerged PR (?P<number>\d{1,9}): (?P<title>.+)"),  # Azure DevOps
+    re.compile(r"\AMerge pull request #(?P<number>\d{1,9}) from \S+"),
     re.compile(r"^See merge request \S{0,300}(?P<mark>!)(?P<number>\d{1,9})$", re.MULTILINE),
     re.compile(r"\A(?P<title>.+?) \((?P<mark>[#!])(?P<number>\d{1,9})\)$", re.MULTILINE),
 )
-_TRAILER = re.compile(
-    r"^(?:PR-URL|Pull-Request|Pull Request|Reviewed-on): (?P<link>https?://[^\s<>\"]{1,300})?"
-    r"(?:#(?P<number>\d{1,9}))?$",
-    re.MULTILINE | re.IGNORECASE,
-)
-_LINK = re.compile(r"/(?:pull|pulls|pull-requests|(?P<gitlab>merge_requests))/(\d{1,9})(?:[/#?]|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class HunkSource:
-    """The `CorpusSource` of past changes.
-
-    The `origin` of a passage is the newest commit that added the text. `path`, `start` and `end`
-    refer to that commit; `symbol` is the function that contains the hunk.
-    """
+    """The `CorpusSource` of past changes. `origin` is the newest commit that added the text."""
 
     label: ClassVar = Label.HISTORY
     history: HunkHistory
@@ -133,8 +120,7 @@ class PullRequest:
         return f"{self.mark}{self.number} {self.title}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitMessage:
+class CommitMessage(NamedTuple):
     """A commit's parents and message."""
 
     commit: str
@@ -144,9 +130,7 @@ class CommitMessage:
 
 
 def parse_messages(output: bytes) -> Iterator[CommitMessage]:
-    """Parse `<id> NUL <parents> NUL <subject> NUL <body> NUL` for each commit, with line feeds
-    between commits.
-    """
+    """Parse the output of `Repository.messages`."""
     fields = output.decode("utf-8", "replace").split("\0")
     for at in range(0, len(fields) - 3, 4):
         commit, parents, subject, body = fields[at : at + 4]
@@ -154,11 +138,10 @@ def parse_messages(output: bytes) -> Iterator[CommitMessage]:
 
 
 def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[str, PullRequest]:
-    """Return the pull request of each commit that has one.
+    """Return the pull request of each commit that has one; `messages` are newest first.
 
-    `messages` are newest first. A merge into the main line (the first parents of the newest commit)
-    gives its pull request to all commits that it brought in, unless their own message names one.
-    `project` as of `project_name`.
+    A merge into the main line (the first parents of the newest commit) gives its pull request to
+    all commits that it brought in, unless their own message names one.
     """
     by_id = {message.commit: message for message in messages}
     own = {message.commit: named_in(message, project) for message in messages}
@@ -187,26 +170,13 @@ def named_in(message: CommitMessage, project: str) -> PullRequest | None:
         if match := pattern.search(f"{message.subject}\n{message.body}"):
             groups = match.groupdict()
             title = groups.get("title") or message.body.strip().partition("\n")[0].strip()
-            return _request(match["number"], title, groups.get("mark") or "#", project)
-    for match in _TRAILER.finditer(message.body):
-        if match["link"] and (link := _LINK.search(match["link"])):
-            mark = "!" if link["gitlab"] else "#"
-            return PullRequest(int(link[2]), message.subject[:_MAX_TITLE], match["link"], mark)
-        if match["number"]:
-            return _request(match["number"], message.subject, "#", project)
+            title = "" if title.startswith("See merge request ") else title[:_MAX_TITLE]
+            number, mark = int(match["number"]), groups.get("mark") or "#"
+            host, _, path = project.partition("/")
+            kind = "-/merge_requests" if mark == "!" else "pull"
+            link = f"https://{host}/{path}/{kind}/{number}" if path and "." in host else ""
+            return PullRequest(number, title, link, mark)
     return None
-
-
-def _request(number: str, title: str, mark: str, project: str) -> PullRequest:
-    host, _, path = project.partition("/")
-    link = ""
-    if path and "." in host:
-        kind = "pull-requests" if "bitbucket" in host else "pull"
-        kind = "-/merge_requests" if mark == "!" else kind
-        link = f"https://{host}/{path}/{kind}/{int(number)}"
-    if title.startswith("See merge request "):
-        title = ""
-    return PullRequest(int(number), title[:_MAX_TITLE], link, mark)
 
 
 # ------------------------------------------------------------------------------- accepted patches

@@ -1,8 +1,7 @@
-"""Intents: sentences that describe what a user of a symbol wants. Searches match them to find code.
+"""Intents: first-person sentences about what a user of a symbol wants, which searches match.
 
-Each symbol has some first-person sentences, written by a model or built by templates
-(`agent.search.symbols`). After MutaGReP (Khan et al., 2025). A model is asked in parallel and
-within a budget; each symbol is paid for once, because each reply is saved before the next call.
+A model or templates (`agent.search.symbols`) write them, after MutaGReP (Khan et al., 2025). Each
+reply of the model is saved before the next call, so a symbol is paid for once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ _POLL_SECONDS = 0.2  # polling interval while another process writes
 _IN_A_ROW = 8  # consecutive failures after which the server is treated as unreachable
 _MOST = 10  # intents of one symbol
 _LEAST = 8  # characters of an intent
-_NO_MODEL = "file"  # who wrote intents of a file that names no model
 _BULLET = re.compile(r"^\s*+(?:[-*•]|\d{1,2}[.):])\s++")
 _QUOTED = re.compile(r'"((?:[^"\\\n]|\\.){8,400})"')
 _LAST = (AuthenticationFailed, UnknownModel, BudgetExceeded, TimeLimitExceeded)
@@ -74,17 +72,12 @@ class IntentLine(BaseModel):
     intents: tuple[str, ...]
 
 
-@dataclass(slots=True)
 class IntentFile:
     """All intents of a project that models wrote, stored in `path`. Not thread-safe."""
 
-    path: Path
-    lines: JsonLines[IntentLine] = field(init=False)
-    _intents: dict[str, dict[str, tuple[str, ...]]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Prepare the file without reading it."""
-        self.lines = JsonLines(self.path, IntentLine)
+    def __init__(self, path: Path) -> None:
+        self.lines = JsonLines(path, IntentLine)
+        self._intents: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def refresh(self) -> None:
         """Read the lines that this or another process added since the last call."""
@@ -117,16 +110,15 @@ class IntentFile:
 
 @dataclass(frozen=True, slots=True)
 class IntentSource:
-    """The `CorpusSource` of intents. Without `file` it only uses templates."""
+    """The `CorpusSource` of intents: of `file`, or by templates."""
 
     label: ClassVar = Label.INTENT
     index: Index
-    file: IntentFile | None = None
+    file: IntentFile
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return some passages for each symbol, by path and line."""
-        if self.file is not None:
-            self.file.refresh()
+        self.file.refresh()
         passages: list[Passage] = []
         for symbol in read_symbols(snapshot, self.index, cancel):
             if cancel.is_set():
@@ -135,9 +127,9 @@ class IntentSource:
         return tuple(passages)
 
 
-def intent_passages(symbol: Symbol, file: IntentFile | None) -> Iterator[Passage]:
+def intent_passages(symbol: Symbol, file: IntentFile) -> Iterator[Passage]:
     """Yield one passage for each intent. `origin` is its number, and a tag names its author."""
-    written = file.newest(symbol)[1] if file is not None else ()
+    _, written = file.newest(symbol)
     tag = "model" if written else "templates"
     for number, intent in enumerate(written or clean(template_intents(symbol)), start=1):
         yield Passage(
@@ -210,18 +202,15 @@ class IntentWriter:
     concurrency: int = _CONCURRENCY
     _in_a_row: int = field(init=False, default=0)
 
-    async def write(self, symbols: Sequence[Symbol], *, wait: bool = True) -> IntentCounts:
+    async def write(self, symbols: Sequence[Symbol]) -> IntentCounts:
         """Ask the model for the intents of those `symbols` that have none yet.
 
-        Without `wait`, nothing is written while another process writes. Raises OSError if the file
-        cannot be written, for example on a full disk, and makes no further call.
+        Raises OSError if the file cannot be written, and makes no further call.
         """
         while True:
             with self.file.lines.making() as free:
                 if free:
                     return await self._write(symbols)
-            if not wait:
-                return IntentCounts(left=len(symbols))
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _write(self, symbols: Sequence[Symbol]) -> IntentCounts:
@@ -323,32 +312,3 @@ def _line(symbol: Symbol, file: IntentFile) -> SymbolLine:
         model=model,
         intents=written or clean(template_intents(symbol)),
     )
-
-
-def read_symbols_file(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> tuple[int, int]:
-    """Put intents into `file`; return of how many symbols they were new and known.
-
-    Intents that templates would make are known, and not put there. Lines of changed or unknown
-    symbols are left out. Raises ConfigurationError if `path` holds no line of this format.
-    """
-    if not path.is_file():
-        raise ConfigurationError(f"--read-symbols {path}: no such file")
-    file.refresh()
-    by_content = {symbol.content: symbol for symbol in symbols}
-    lines = list(JsonLines(path, SymbolLine).news())
-    if not lines:
-        raise ConfigurationError(
-            f"--read-symbols {path}: no line of it is a symbol; `agent index --symbols` writes them"
-        )
-    new = known = 0
-    for line in lines:
-        symbol, intents = by_content.get(line.content), clean(line.intents)
-        if symbol is None or not intents:
-            continue
-        model = line.model or _NO_MODEL
-        if intents in (file.of(symbol, model), clean(template_intents(symbol))):
-            known += 1
-        else:
-            file.add(symbol, model, intents)
-            new += 1
-    return new, known

@@ -1,10 +1,6 @@
 """Intents of an issue, their grounding in a snapshot, and a search for the best plan of them.
 
-An intent is one search: `text` is an imperative sentence for people and models, `query` has the
-words to search for. All intents are scored over one corpus by the retriever's signals. It is loaded
-with the terms of all queries, and each query is scored over the postings of its own terms.
-
-The search expands the plan with the highest value first, within a budget. It is deterministic: the
+All intents are scored over one corpus by the retriever's signals. The search is deterministic: the
 frontier is ordered by falling value, then by the plans themselves.
 """
 
@@ -45,10 +41,7 @@ if TYPE_CHECKING:
 Origin = Literal["title", "sentence", "error", "frame", "name", "neighbour", "mutation", "model"]
 
 MAX_INTENT_CHARS = 240
-"""A longer sentence is probably a paragraph without full stops.
-
-It is cut, because its beginning usually names the subject.
-"""
+"""A longer sentence, probably a paragraph without full stops, is cut."""
 
 # Maximum intents from each origin: each one costs a ranking, and later ones are rarely relevant.
 MAX_SENTENCES = 16
@@ -66,7 +59,7 @@ _ERROR = re.compile(r"^[\w.]{0,100}?\w*(?:Error|Exception|Warning)\b[^\n]{3,300}
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One search of a plan. Intents with the same `query` count as equal."""
+    """One search of a plan: a sentence to show, and the words to search for, which identify it."""
 
     text: str
     query: str
@@ -139,10 +132,7 @@ def sentences(prose: str) -> list[str]:
 # -------------------------------------------------------------------------------------- grounding
 
 HITS = 6
-"""Number of best pieces that count as the result of an intent.
-
-A longer list is too vague to use.
-"""
+"""Number of best pieces that count as the result of an intent; more are too vague to use."""
 
 _BACKGROUND = 4  # in multiples of HITS: ranks that the first hits are compared with
 
@@ -168,10 +158,10 @@ class Grounded:
 
 @dataclass(slots=True)
 class Grounder:
-    """Ranks queries over the candidate files of the issue `about`. Not thread-safe.
+    """Ranks queries over the candidate files of the issue `about`, each once, up to `limit`.
 
-    History and neighbours are not used: they describe what an issue changes, and the intents of a
-    plan are parts of one issue. Each distinct query is ranked once, up to `limit` queries.
+    History and neighbours are not used: they say what an issue changes, not a part of it. Not
+    thread-safe.
     """
 
     about: Problem
@@ -186,7 +176,7 @@ class Grounder:
 
     @property
     def spent(self) -> int:
-        """Return the number of queries ranked so far."""
+        """The number of queries ranked so far."""
         return len(self._grounded)
 
     @property
@@ -285,9 +275,7 @@ def mentioned(signals: Signals) -> Mapping[int, float]:
 # ------------------------------------------------------------------------------------- the search
 
 TOKENS_A_TERM = 2.0
-"""Estimated prompt tokens for each term that the index counts in a piece (median of ten
-projects).
-"""
+"""Prompt tokens for each term that the index counts in a piece (median of ten projects)."""
 
 # Weights of the parts of a plan's value. They were set by judgement, so that no part decides alone.
 _GROUNDING, _MENTIONS, _SUPPORT, _PRICE = 1.0, 0.5, 1.0, 0.3
@@ -295,10 +283,7 @@ _GROUNDING, _MENTIONS, _SUPPORT, _PRICE = 1.0, 0.5, 1.0, 0.3
 _RANK_OFFSET = 10  # of the support formula: it makes the first ranks nearly equal
 
 MAX_INTENTS = 8
-"""Maximum intents of a plan.
-
-A fix rarely needs more locations, and each intent weakens the others.
-"""
+"""Maximum intents of a plan: a fix rarely needs more locations."""
 
 _NAMES = 2  # symbol names that a rephrased intent adds
 _ADDED = 2  # further intents from each source that one expansion tries
@@ -318,7 +303,7 @@ class ScoredPlan:
 
     @property
     def order(self) -> tuple[float, tuple[str, ...]]:
-        """Return a sort key with a total order: highest value first, then the queries."""
+        """Return a total sort key: highest value first, then the queries."""
         return (-self.value, key_of(self.plan))
 
 
@@ -326,11 +311,9 @@ class ScoredPlan:
 class PlanSearch:
     """One search. `expansions`: maximum number of plans whose neighbours are tried.
 
-    `pool`: the issue's intents that may be added to a plan. `ranks`: rank in the issue's ranking,
-    from 0, by piece. `mentions`: evidence by piece. `tokens`: size of the context to fill.
-
-    Without `width` the search is best-first. With it, it is a beam search: each round tries the
-    neighbours of the best `width` plans, and forgets all others.
+    `pool`: intents that may be added. `ranks`: rank in the issue's ranking from 0, by piece.
+    `mentions`: evidence by piece. `tokens`: size of the context. `width`: of a beam search, in
+    which each round forgets all plans but the best; None: best-first.
     """
 
     grounder: Grounder
@@ -345,10 +328,9 @@ class PlanSearch:
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
     def best(self, *starts: Plan) -> ScoredPlan:
-        """Return the plan with the highest value that has been found.
+        """Return the plan with the highest value so far; `starts` are tried too.
 
-        The search tries `starts` too. A later call continues it with as many expansions again, and
-        never returns a plan of a lower value.
+        A later call continues with as many expansions again, and never returns a lower value.
         """
         self._offer(starts)
         left = self.expansions
@@ -405,7 +387,7 @@ class PlanSearch:
         return gains + _SUPPORT * support - _PRICE * (tokens / max(1, self.tokens))
 
     def neighbours(self, plan: Sequence[Grounded]) -> Iterator[Plan]:
-        """Yield changed plans, possibly repeated, but never the plan itself.
+        """Yield changed plans, possibly repeated.
 
         One intent is dropped, one of the issue or for code near the hits is added, or the names of
         its first hits are added to one.

@@ -1,16 +1,15 @@
 """Plan search: finds the code for an issue by several intents instead of one query.
 
-`Planner` searches for the best plan of short intents, grounded in code; a model may propose plans
-too. `PlanBackground` shows the plan to the model, and `FindAction` is the action `find` of the
-iterative mode.
+`Planner` searches for the best plan of intents; a model may propose plans too. `PlanBackground`
+shows the plan to the model, and `find_places` is the action `find` of the iterative mode.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import BudgetExceeded, ProviderError
 from agent.patching import scan
@@ -36,7 +35,7 @@ from agent.types.events import Notice
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Index
-    from agent.types import Chunk, Prompt, Ranking
+    from agent.types import Prompt, Ranking
     from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot, TokenCounter
 
 _PLANS = 4  # plans to ask for in one call; with more, models repeat themselves
@@ -44,14 +43,24 @@ _MAX_RANKED = 150  # symbols in the prompt; only their names are sent: about 1,5
 _PLAN_TOKENS = 1_500  # four plans take about 500; a model that writes its reasoning needs more
 _PLACES = 4  # pieces of each step that people and models are shown
 _FIRST_INTENTS = 4  # of the first plan: title, errors and frames come before sentences
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "plans": {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INTENTS},
+        }
+    },
+    "required": ["plans"],
+    "additionalProperties": False,
+}
 _HEAD = (
     "A plan that a search made from the issue: how well code matches (0 to 1), what to look for, "
     "and where it probably is. It is data, and may be wrong."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPlace:
+class PlanPlace(NamedTuple):
     """A piece that a step of a plan leads to. Lines are 1-based and inclusive."""
 
     path: str
@@ -116,8 +125,7 @@ class Planner:
             prompt = _plan_prompt(problem, ranking, self.counter, _steps(best, corpus))
             calls += 1
             try:
-                schema = _schema("plans", {"maxItems": MAX_INTENTS})
-                reply = await chat.complete(prompt, max_output_tokens=_PLAN_TOKENS, schema=schema)
+                reply = await chat.complete(prompt, max_output_tokens=_PLAN_TOKENS, schema=_SCHEMA)
             except (ProviderError, BudgetExceeded) as error:
                 note = f"plan call {calls} has failed: {error}"
                 break
@@ -182,32 +190,15 @@ def _plan_prompt(
     return make_prompt([Message("system", render("plan_system")), Message("user", user)], counter)
 
 
-def _schema(key: str, limits: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON schema of an object with lists of texts under `key`."""
-    texts = {"type": "array", "items": {"type": "string"}, **limits}
-    return {
-        "type": "object",
-        "properties": {key: {"type": "array", "items": texts}},
-        "required": [key],
-        "additionalProperties": False,
-    }
-
-
-def _read_lists(text: str, key: str) -> Iterator[list[list[str]]]:
-    """Yield the lists of texts under `key` of each object in a reply; [] for other values."""
-    for reply in scan(text, {key}, lambda keys: key in keys).found:
-        lists = reply.value.get(key) if isinstance(reply.value, dict) else None
-        if isinstance(lists, list):
-            of_lists = (one if isinstance(one, list) else [] for one in lists)
-            yield [[text for text in one if isinstance(text, str)] for one in of_lists]
-
-
 def read_plans(text: str) -> tuple[Plan, ...]:
     """Return the distinct plans of a reply, each a list of sentences; () if there is none."""
-    for lists in _read_lists(text, "plans"):
+    for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
+        lists = reply.value.get("plans") if isinstance(reply.value, dict) else None
         plans: dict[tuple[str, ...], Plan] = {}
-        for texts in lists[: 4 * _PLANS]:
-            plan = plan_of(intent_of(one, "model") for one in texts if one.strip())[:MAX_INTENTS]
+        for texts in lists[: 4 * _PLANS] if isinstance(lists, list) else ():
+            sentences = texts if isinstance(texts, list) else []
+            intents = (one for one in sentences if isinstance(one, str) and one.strip())
+            plan = plan_of(intent_of(one, "model") for one in intents)[:MAX_INTENTS]
             if plan:
                 plans.setdefault(key_of(plan), plan)
         if plans:
@@ -272,69 +263,20 @@ class PlanBackground:
 
 _CHUNKS = 6  # chunks shown for each intent; several intents share one answer
 _OVER_RETRIEVED = 5  # enough chunks remain after removing duplicates (as in MutaGReP)
-_MAX_WORDS = 8
-_KEYWORD_TOKENS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class FindAction:
-    """The `IntentFinder` over the retriever of the run."""
-
-    retriever: Retriever
-    chat: ChatModel
-    counter: TokenCounter
-
-    async def find(
-        self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool = False
-    ) -> str:
-        """Return the best chunks for each intent as text. No symbol appears twice.
-
-        With `keywords`, one model call adds words to the queries. If the call fails, the search
-        uses the original intents and the answer says so.
-        """
-        words, note = await self._keywords(intents) if keywords else ({}, "")
-        seen: set[tuple[str, str]] = set()
-        parts = [note] if note else []
-        for number, intent in enumerate(intents):
-            added = words.get(number, ())
-            chunks = await self._distinct(Problem(intent, " ".join(added)), snapshot, seen)
-            head = f"{intent} [{', '.join(added)}]" if added else intent
-            places = [f"{c.path}:L{c.start}-{c.end} {c.symbol or c.kind.value}" for c in chunks]
-            parts.append("\n".join([head, *(places or ["nothing that is not named above"])]))
-        return "\n\n".join(parts)
-
-    async def _distinct(
-        self, query: Problem, snapshot: Snapshot, seen: set[tuple[str, str]]
-    ) -> list[Chunk]:
-        """Return the first chunks not in `seen`. Those without a symbol are identified by line."""
-        ranking = await self.retriever.rank(query, snapshot)
-        chunks: list[Chunk] = []
-        for scored in ranking.chunks[: _CHUNKS * _OVER_RETRIEVED]:
-            chunk = scored.chunk
+async def find_places(intents: Sequence[str], retriever: Retriever, snapshot: Snapshot) -> str:
+    """Return the places of the best chunks for each intent as text. No symbol appears twice."""
+    seen: set[tuple[str, str]] = set()
+    parts = []
+    for intent in intents:
+        ranking = await retriever.rank(Problem(intent, ""), snapshot)
+        places: list[str] = []
+        for chunk in (scored.chunk for scored in ranking.chunks[: _CHUNKS * _OVER_RETRIEVED]):
             key = (chunk.path, chunk.symbol or f"L{chunk.start}")
-            if key not in seen and len(chunks) < _CHUNKS:
+            if key not in seen and len(places) < _CHUNKS:
                 seen.add(key)
-                chunks.append(chunk)
-        return chunks
-
-    async def _keywords(self, intents: Sequence[str]) -> tuple[Mapping[int, tuple[str, ...]], str]:
-        """Return the added words by the index of the intent, and a note if there are none."""
-        lines = "\n".join(" ".join(intent.split()) for intent in intents)
-        prompt = make_prompt(
-            [Message("user", render("keywords", intents=as_data(lines)))], self.counter
-        )
-        try:
-            reply = await self.chat.complete(
-                prompt, max_output_tokens=_KEYWORD_TOKENS, schema=_schema("keywords", {})
-            )
-        except (ProviderError, BudgetExceeded) as error:
-            return {}, f"[without keywords: {error}]"
-        words = read_keywords(reply.text)
-        return words, "" if words else "[without keywords: the reply held none]"
-
-
-def read_keywords(text: str) -> Mapping[int, tuple[str, ...]]:
-    """Return the words of a reply by line number; empty if the reply cannot be parsed."""
-    for lists in _read_lists(text, "keywords"):
-        return {n: tuple(words[:_MAX_WORDS]) for n, words in enumerate(lists) if words}
-    return {}
+                name = chunk.symbol or chunk.kind.value
+                places.append(f"{chunk.path}:L{chunk.start}-{chunk.end} {name}")
+        parts.append("\n".join([intent, *(places or ["nothing that is not named above"])]))
+    return "\n\n".join(parts)

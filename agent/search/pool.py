@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agent.errors import BudgetExceeded, ConfigurationError, ProviderError, StoreError
 from agent.retrieval.history import HunkHistory, history_path
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from agent.search.stores import VectorStore
     from agent.types import Problem, Ranking, ScoredChunk
     from agent.types.protocols import Embedder, Reporter, Retriever, Snapshot
-
-Expansion = Literal["off", "project", "llm"]
 
 _PREFILTER = 100
 """Passages, best by words, that are embedded if the corpus was not indexed and embedding costs
@@ -126,11 +124,12 @@ class Pool:
         corpora: Iterable[Label | str] | None = None,
         top_k: int = 20,
         at_least: float = 0.0,
-        expand: Expansion = "off",
+        expand: bool = False,
     ) -> PoolResults:
         """Return the best `top_k` results of the corpora (None: all of the pool) for one query.
 
-        `at_least` drops results with a lower `PoolHit.relevance`. Raises ValueError for an unknown
+        `at_least` drops results with a lower `PoolHit.relevance`; with `expand` a model adds
+        keywords. Raises ValueError for an unknown
         corpus name, ProblemError for an empty query, and RepositoryError if the code cannot be
         read.
         """
@@ -140,7 +139,7 @@ class Pool:
         pending = _Pending(problem, labels, top_k, read_query(mask_secrets(problem.text).text))
         exact = await self._look_up(pending)
         if len(exact) < top_k and WORD.search(pending.query.text):
-            await self._search(pending, expand)
+            await self._search(pending, expand=expand)
         hits = [hit for hit in pending.hits if hit.relevance >= at_least]
         rest = await asyncio.to_thread(merged, _after_exact(exact, hits), CORPUS_WEIGHTS)
         best = (*ordered(exact), *rest)[:top_k]
@@ -185,8 +184,8 @@ class Pool:
             pending.query = pending.query.as_name(defined=bool(exact))
         return exact
 
-    async def _search(self, pending: _Pending, expand: Expansion) -> None:
-        if expand == "llm":
+    async def _search(self, pending: _Pending, *, expand: bool) -> None:
+        if expand:
             await self._add_keywords(pending)
         if self.vectors is not None:
             try:
@@ -198,7 +197,7 @@ class Pool:
                 await self._search_code(pending)
                 continue
             try:
-                await self._search_corpus(label, pending, with_synonyms=expand == "project")
+                await self._search_corpus(label, pending)
             except CorpusUnavailable as error:
                 pending.notes.append(f"[{label.value}] left out: {error}")
 
@@ -211,11 +210,9 @@ class Pool:
         except (ProviderError, BudgetExceeded, OSError) as error:
             pending.notes.append(f"searched without a model's keywords: {error}")
 
-    async def _search_corpus(self, label: Label, pending: _Pending, *, with_synonyms: bool) -> None:
+    async def _search_corpus(self, label: Label, pending: _Pending) -> None:
         word_index = await self._word_index(label)
-        words = await asyncio.to_thread(
-            weights_of, pending.query, pending.keywords, word_index, with_synonyms
-        )
+        words = await asyncio.to_thread(weights_of, pending.query, pending.keywords, word_index)
         near = await self._by_vectors(label, word_index, words, pending)
         pending.searched[label] = len(word_index.passages)
         vectors, most = self._vectors_of(label), 2 * pending.top_k

@@ -1,9 +1,6 @@
-"""The words of a corpus: postings for BM25 and for synonyms, cached on disk.
+"""The words of a corpus: postings for BM25, cached on disk.
 
-The formulas are those of `agent.retrieval.ranking.lexical`. A passage's name weighs more than its
-text. Synonyms come from normalised pointwise mutual information over the passages (Bouma,
-"Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009): 1 for terms that only
-occur together, 0 for independent terms.
+The formulas are those of `agent.retrieval.ranking.lexical`; a name weighs more than a text.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.index import WORD, Terms
+from agent.retrieval.index import Terms
 from agent.retrieval.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
 from agent.retrieval.weights import read_arrays, write_arrays
 from agent.search.passages import Passage, without_labels
@@ -27,59 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.types.protocols import Reporter
-
-A_TERM = 2  # synonyms per term; a third one is rarely correct
-LEAST_TOGETHER = 3  # minimum passages in common; two may be chance
-LEAST_NPMI = 0.35
-# maximum share of passages: a term in more of them is too common to have synonyms
-MOST_COMMON = 0.05
-WEIGHT = 0.3  # weight of a synonym relative to its term
-
-
-def synonyms(word_index: WordIndex, weights: Mapping[int, float]) -> dict[int, float]:
-    """Return additional terms with their weights, by hash. None of them is in `weights`."""
-    found: dict[int, float] = {}
-    size = len(word_index.passages)
-    if not size or not word_index.owner.size:
-        return found
-    spread = np.diff(word_index.starts)
-    for term in sorted(weights):
-        part = word_index.postings(term)
-        if part is None or not LEAST_TOGETHER <= part.stop - part.start <= MOST_COMMON * size + 3:
-            continue
-        holds = np.zeros(size, dtype=np.float64)
-        holds[word_index.owner[part]] = 1.0
-        together = np.add.reduceat(holds[word_index.owner], word_index.starts[:-1])
-        good = np.flatnonzero((together >= LEAST_TOGETHER) & (spread <= MOST_COMMON * size + 3))
-        own = float(part.stop - part.start)
-        joint = together[good] / size
-        pmi = np.log(joint / (own / size * spread[good] / size))
-        npmi = np.where(joint < 1.0, pmi / -np.log(np.minimum(joint, 1.0 - 1e-9)), 0.0)
-        taken = 0
-        for at in np.lexsort((word_index.hashes[good], -npmi)).tolist():
-            other = int(word_index.hashes[good[at]])
-            if npmi[at] < LEAST_NPMI or taken == A_TERM:
-                break
-            if other in weights:
-                continue
-            taken += 1
-            weight = WEIGHT * float(npmi[at]) * weights[term]
-            found[other] = max(found.get(other, 0.0), weight)
-    return found
-
-
-def word_for(word_index: WordIndex, term: int) -> str:
-    """Return a word of the passages that has this term, for display; "" if there is none."""
-    part = word_index.postings(term)
-    if part is None:
-        return ""
-    terms = Terms()
-    passage = word_index.passages[int(word_index.owner[part.start])]
-    for word in WORD.findall(f"{passage.symbol} {without_labels(passage.text)}"):
-        if term in terms.hashes_of_word(word):
-            return str(word).lower()
-    return ""
-
 
 FORMAT = 1
 """Increase this when terms or the layout change."""
@@ -135,9 +79,7 @@ class WordIndex:
         return 0 if part is None else part.stop - part.start
 
     def having(self, terms: Set[int]) -> frozenset[int]:
-        """Return the numbers of the passages that contain all of these terms; none if `terms` is
-        empty.
-        """
+        """Return the numbers of the passages that contain all of these terms; none for no terms."""
         parts = [self.postings(term) for term in sorted(terms)]
         owners = [
             frozenset[int]() if p is None else frozenset(self.owner[p].tolist()) for p in parts
@@ -145,9 +87,7 @@ class WordIndex:
         return frozenset.intersection(*owners) if owners else frozenset()
 
     def postings(self, term: int) -> slice | None:
-        """Return the slice of `owner` and `count` for a term, by its hash; None if no passage has
-        it.
-        """
+        """Return the slice of `owner` and `count` for a term by its hash, if anything has it."""
         key = np.uint64(term)
         at = int(np.searchsorted(self.hashes, key))
         if at == self.hashes.size or self.hashes[at] != key:
@@ -163,9 +103,7 @@ class WordIndexCache:
     reporter: Reporter
 
     def of(self, passages: Sequence[Passage]) -> WordIndex:
-        """Return the index of these passages; it is read from the cache if their texts are
-        unchanged.
-        """
+        """Return the index of these passages, from the cache if their texts are unchanged."""
         key = _key(passages)
         with RecordStore(self.path, reporter=self.reporter, limit=_LIMIT) as store:
             data = store.get([key]).get(key)
@@ -232,18 +170,14 @@ def _decode(data: bytes, passages: Sequence[Passage]) -> WordIndex | None:
     return word_index if _is_sound(word_index) else None
 
 
-def _is_sound(word_index: WordIndex) -> bool:
+def _is_sound(index: WordIndex) -> bool:
     """Whether arrays of a cache file, which anybody may have edited, fit together."""
-    one, size = word_index, word_index.owner.size
-    kinds = [getattr(one, name).dtype.str for name in _ARRAYS]
-    shapes = (one.lengths.shape, one.starts.shape, one.count.shape, one.owner.shape)
-    if kinds != ["<u8", "<i8", "<i4", "<f4", "<f8"] or shapes != (
-        (len(one.passages),),
-        (one.hashes.size + 1,),
-        (size,),
-        (size,),
-    ):
+    size, passages = index.owner.size, len(index.passages)
+    kinds = [getattr(index, name).dtype.str for name in _ARRAYS]
+    shapes = [getattr(index, name).shape for name in _ARRAYS]
+    expected = [(index.hashes.size,), (index.hashes.size + 1,), (size,), (size,), (passages,)]
+    if kinds != ["<u8", "<i8", "<i4", "<f4", "<f8"] or shapes != expected:
         return False
-    bounds = (one.owner.min() >= 0 and one.owner.max() < len(one.passages)) if size else True
-    rising = bool((np.diff(one.starts) >= 0).all())
-    return rising and bool(bounds) and (one.starts[0], one.starts[-1]) == (0, size)
+    inside = not size or (index.owner.min() >= 0 and index.owner.max() < passages)
+    rising = bool((np.diff(index.starts) >= 0).all())
+    return bool(inside) and rising and (index.starts[0], index.starts[-1]) == (0, size)

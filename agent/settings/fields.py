@@ -230,9 +230,9 @@ class Settings(BaseModel):
         "Leave out chunks whose score is lower than this, where the best has 1 and the last 0.",
         CONTEXT, commands="none", ge=0, le=1,
     )  # fmt: skip
-    expand: Literal["off", "project", "llm"] = setting(
+    expand: Literal["off", "llm"] = setting(
         "off",
-        "Rank with further words: those that go with the title's in this project, or a model's.",
+        "Rank with keywords that the model adds.",
         CONTEXT, commands="search", presets=RANKED,
     )  # fmt: skip
 

@@ -125,11 +125,8 @@ class Retriever(Protocol):
 class IntentFinder(Protocol):
     """Answers the action `find` of the iterative mode."""
 
-    async def find(self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool) -> str:
-        """Return, for each intent, the code that matches it, as text for the model.
-
-        With `keywords` a model may be asked for further search words first.
-        """
+    async def find(self, intents: Sequence[str], snapshot: Snapshot) -> str:
+        """Return, for each intent, the code that matches it, as text for the model."""
         ...
 
 

@@ -39,7 +39,7 @@ from agent.wiring.retrieval import (
     make_retriever,
     packing_options,
     retrieval_options,
-    with_words,
+    with_keywords,
 )
 from agent.wiring.validation import open_validator
 
@@ -70,27 +70,23 @@ def make_planner(
     return Planner(make_index(settings, reporter), counter, calls=calls, width=beam)
 
 
-def make_finder(retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
+def make_finder(retriever: Retriever) -> IntentFinder | None:
     """Make the action `find` if its package is installed: the miner bundle leaves it out."""
     installed = find_spec("agent.search") is not None  # imports only `agent`
-    return LateFinder(retriever, chat) if installed else None
+    return LateFinder(retriever) if installed else None
 
 
 @dataclass(frozen=True, slots=True)
 class LateFinder:
-    """The action `find`. Its packages are imported when the model uses it first."""
+    """The action `find`. Its package is imported when the model uses it first."""
 
     retriever: Retriever
-    chat: ChatModel
 
-    async def find(
-        self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool = False
-    ) -> str:
-        """Answer as `FindAction` does."""
-        from agent.search.plans import FindAction
+    async def find(self, intents: Sequence[str], snapshot: Snapshot) -> str:
+        """Answer as `find_places` does."""
+        from agent.search.plans import find_places
 
-        action = FindAction(self.retriever, self.chat, make_counter(self.chat.model))
-        return await action.find(intents, snapshot, keywords=keywords)
+        return await find_places(intents, self.retriever, snapshot)
 
 
 def make_background(
@@ -208,14 +204,17 @@ async def open_services(
         chat = masked(budgeted)
         locator = await connections.locator(settings, budgeted)
         retriever = make_retriever(settings, embedder, reporter)
+        ranking = retriever
+        if settings.expand == "llm":
+            ranking = with_keywords(settings, retriever, chat, reporter, problem)
         yield Services(
-            retriever=with_words(settings, retriever, chat, reporter, problem),
+            retriever=ranking,
             chunker=TreeSitterChunker(),
             counter=make_counter(budgeted.model),
             chat=chat,
             validator=validator,
             reporter=reporter,
-            finder=make_finder(retriever, chat),
+            finder=make_finder(retriever),
             escalation=None if escalation is None else masked(escalation),
             locator=None if locator is None else masked(locator),
             background=make_background(settings, chat, reporter),

@@ -63,9 +63,10 @@ async def open_retriever(
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
         retriever = make_retriever(settings, embedder, reporter, workers)
-        asks = settings.expand == "llm" and not retrieval_options(settings).original
-        chat = await open_chat(stack, settings, reporter) if asks else None
-        yield with_words(settings, retriever, chat, reporter)
+        if settings.expand == "llm":
+            chat = await open_chat(stack, settings, reporter)
+            retriever = with_keywords(settings, retriever, chat, reporter)
+        yield retriever
 
 
 def make_retriever(
@@ -93,19 +94,18 @@ def make_retriever(
     )
 
 
-def with_words(
+def with_keywords(
     settings: Settings,
     retriever: Retriever,
-    chat: ChatModel | None,
+    chat: ChatModel,
     reporter: Reporter,
     problem: Problem | None = None,
 ) -> Retriever:
-    """Return a retriever that ranks with the words of `--expand`, if the settings ask for it.
+    """Return a retriever that ranks with keywords of the model, for `problem` alone if given.
 
-    `problem`: the only one that gets words; None: every one. Raises ConfigurationError where the
-    search over corpora is not installed.
+    Raises ConfigurationError where the search over corpora is not installed.
     """
-    if settings.expand == "off" or retrieval_options(settings).original:
+    if retrieval_options(settings).original:
         return retriever
     try:
         from agent.wiring.search import expanding_retriever

@@ -17,9 +17,7 @@ from agent.run.prompting import as_data, make_prompt, render
 from agent.search import (
     MAX_CODE_TOKENS,
     ExpandingRetriever,
-    FindWords,
     IntentFile,
-    IntentSource,
     IntentWriter,
     KeywordWriter,
     Label,
@@ -27,9 +25,7 @@ from agent.search import (
     MemoryEvidence,
     Pool,
     PoolHit,
-    ProjectWordsFinder,
     SearchPaths,
-    WordIndexCache,
     make_pool,
     project_description,
     project_name,
@@ -43,10 +39,8 @@ from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
 from agent.wiring.model import Connections, make_counter, open_chat
 from agent.wiring.retrieval import (
     make_embedder,
-    make_index,
     make_retriever,
     retrieval_options,
-    with_words,
 )
 
 if TYPE_CHECKING:
@@ -133,8 +127,6 @@ async def open_pool(
         retriever = None
         if Label.CODE in labels:
             retriever = make_retriever(settings, embedder, reporter)
-            if settings.expand == "project":  # a pool asks for the keywords of a model itself
-                retriever = with_words(settings, retriever, None, reporter)
         store: VectorStore | None = None
         try:
             store = stack.enter_context(open_vector_store(settings, reporter))
@@ -231,26 +223,12 @@ def intent_prompt(symbol: Symbol, counter: TokenCounter, project: str, descripti
 def expanding_retriever(
     settings: Settings,
     retriever: Retriever,
-    chat: ChatModel | None,
+    chat: ChatModel,
     reporter: Reporter,
     problem: Problem | None,
 ) -> Retriever:
-    """Return a retriever that ranks with the words of `--expand`.
-
-    `problem`: the only one that gets words; None: every one. `chat` is needed for a model's words.
-    """
-    find: FindWords
-    if settings.expand == "llm":
-        assert chat is not None
-        writer = _keyword_writer(settings, chat)
-
-        async def find(problem: Problem, _: Snapshot) -> Sequence[str]:
-            return await writer.keywords(problem.text)
-
-    else:
-        words = WordIndexCache(paths_of(settings).words, reporter)
-        find = ProjectWordsFinder(IntentSource(make_index(settings, reporter)), words)
-    return ExpandingRetriever(retriever, problem, find, reporter)
+    """Return a retriever that ranks with keywords of the model, for `problem` alone if given."""
+    return ExpandingRetriever(retriever, problem, _keyword_writer(settings, chat), reporter)
 
 
 def _keyword_writer(settings: Settings, chat: ChatModel) -> KeywordWriter:

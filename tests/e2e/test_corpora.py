@@ -170,18 +170,6 @@ def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_collections_are_listed_and_dropped(user: User, repository: Path) -> None:
-    user.index(repository, "docs")
-    listed = user.ok("index", "--list", "--store", user.store)
-    (collection,) = listed["collections"]
-    assert collection["entries"] == 7
-    assert user.run("index", "--drop", "other", "--store", user.store).returncode == 2
-    done = user.run("index", "--drop", collection["name"], "--store", user.store)
-    assert done.returncode == 0
-    assert user.ok("index", "--list", "--store", user.store)["collections"] == []
-
-
-@pytest.mark.slow
 def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Path) -> None:
     edit = {"path": "shop/cart.py", "search": "return sum(prices)", "replace": "return 0"}
     issue = user.home / "issue.md"
@@ -240,7 +228,7 @@ def test_a_later_commit_is_never_shown(user: User, merged: Path) -> None:
     assert not any("secret" in json.dumps(hit) for hit in then)
 
 
-def test_symbols_and_intents_go_to_another_machine(
+def test_symbols_and_intents_of_a_model_are_written(
     user: User, repository: Path, tmp_path: Path
 ) -> None:
     def reply(request: Any) -> str:
@@ -263,22 +251,6 @@ def test_symbols_and_intents_go_to_another_machine(
     (sent,) = [line for line in lines if line["symbol"] == "sendOrder"]
     assert sent["intents"] == [f"I want the pelicans of sendOrder no {n}" for n in range(5)]
     assert (sent["path"], sent["model"]) == ("web/api.js", "small-and-cheap")
-    file.write_text(file.read_text() + "no json\n")
-    other = User(tmp_path / "other")
-    other.index(repository, "intent", "--read-symbols", str(file))
-    found = other.search(repository, "pelicans of sendOrder", "intent")
-    assert found["results"][0]["symbol"] == "sendOrder"
-    assert found["results"][0]["tags"] == ["model"]
-    done = other.run("index", "--repo", str(repository), "--read-symbols", str(tmp_path / "no"))
-    assert done.returncode == 2
-    assert "no such file" in done.stderr
-
-
-def test_the_index_is_said_in_words(user: User, repository: Path) -> None:
-    done = user.run("index", "--repo", str(repository), "--corpus", "docs,memory")
-    assert done.returncode == 0
-    assert "[docs]     7 passages: 7 texts embedded, 0 were known" in done.stdout
-    assert "[memory]   nothing indexed: nothing is remembered of this project" in done.stdout
 
 
 @pytest.mark.slow
@@ -304,17 +276,6 @@ def test_a_killed_index_is_whole_after_the_next(
     assert user.search(root, "case 7 9 of the table", "intent")["results"]
 
 
-@pytest.mark.slow
-def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRepository) -> None:
-    root = many_functions(make_repository)
-    arguments = ("index", "--repo", str(root), "--corpus", "docs", "--store", user.store, "-q")
-    both = [user.start(*arguments) for _ in range(2)]
-    results = [process.communicate(timeout=110) for process in both]
-    assert [process.returncode for process in both] == [0, 0], results
-    after = user.index(root, "docs")["corpora"]["docs"]
-    assert (after["embedded"], after["known"], after["complete"]) == (0, 2_400, True)
-
-
 def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: Path) -> None:
     with ScriptedProvider([Good("1. I want to see it\n")]) as provider:
         done = user.run(
@@ -326,27 +287,6 @@ def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: 
     assert done.returncode == 8
     assert "PATCHSHOT_MAX_COST" in done.stderr
     assert "[intent]" in done.stdout  # by templates, all the same
-
-
-def test_a_foreign_file_is_no_store(user: User, repository: Path) -> None:
-    import sqlite3
-
-    path = user.home / "foreign.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE mine (x)")
-    database.close()
-    done = user.run(
-        "index", "--repo", str(repository), "-q", "--corpus", "docs", "--store", f"sqlite:///{path}"
-    )
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_store_that_is_down_ends_the_command(user: User, repository: Path) -> None:
-    url = f"sqlite:///{user.home}/home-is-a-file/x.sqlite"
-    (user.home / "home-is-a-file").write_text("")
-    arguments = ("search", "cookies", "--repo", str(repository), "--corpus", "docs", "--store", url)
-    assert user.run(*arguments).returncode == 2
 
 
 def test_search_without_corpora_is_as_it_was(user: User, repository: Path) -> None:
@@ -434,18 +374,6 @@ def test_symbols_without_a_model_have_intents_from_templates(
     assert {line["model"] for line in lines} == {""}
     assert all(line["intents"] for line in lines)
     assert "CookieJar.expire" in {line["symbol"] for line in lines}
-    other = User(tmp_path / "other")
-    again = ("index", "--repo", str(repository), "--corpus", "intent", "--read-symbols", str(file))
-    done = other.run(*again)
-    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
-    (sent,) = [line for line in lines if line["symbol"] == "sendOrder"]
-    sent["intents"] = ["I want to hand the pelicans over"]  # by hand, or another program
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    done = other.run(*again)
-    assert f"intents of 1 symbol read, {len(lines) - 1} were known" in done.stderr
-    assert other.search(repository, "pelicans", "intent")["results"][0]["symbol"] == "sendOrder"
-    done = other.run(*again)
-    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
 
 
 def test_a_delphi_method_is_found(user: User, make_repository: MakeRepository) -> None:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     "--intents", ("templates", "llm"), "templates", "Who writes intents: llm costs --max-cost."
 )
 @options.path("--symbols", "Write symbols and their intents there, as JSON lines.")
-@options.path("--read-symbols", "Take the intents of such a file, in the place of templates'.")
 @options.flag("--fresh", "Remove this project's entries of these corpora from the store first.")
 @options.flag("--forget", "Forget the accepted patches instead; a store keeps theirs.")
 @options.flag("--list show", "List the store's collections instead.")
@@ -118,20 +117,16 @@ async def _fill(
     reporter: Reporter,
 ) -> tuple[tuple[CorpusReport, ...], IntentCounts | None, str]:
     """Store the vectors of the corpora; write and read intents as the options ask."""
-    from agent.search import Label, read_symbols, read_symbols_file, write_symbols
+    from agent.search import Label, read_symbols, write_symbols
     from agent.wiring.search import intent_file, open_intent_writer, open_pool
 
     others = tuple(label for label in labels if label is not Label.CODE)
-    by_model, target, source = given["intents"] == "llm", given["symbols"], given["read_symbols"]
+    by_model, target = given["intents"] == "llm", given["symbols"]
     async with open_pool(settings, snapshot, reporter, others, filling=True) as pool:
         written = None
-        if Label.INTENT in labels and (by_model or target or source):
+        if Label.INTENT in labels and (by_model or target):
             symbols = await asyncio.to_thread(read_symbols, snapshot, pool.index)
             file = intent_file(settings, snapshot)
-            if source is not None:
-                new, known = read_symbols_file(source, symbols, file)
-                read = f"intents of {counted(new, 'symbol')} read, {known:,} were known"
-                reporter(Notice(f"{source}: {read}"))
             if by_model and symbols:
                 async with open_intent_writer(settings, snapshot, reporter) as writer:
                     written = await writer.write(symbols)

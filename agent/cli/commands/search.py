@@ -91,7 +91,7 @@ def requested_corpora(
         return read_labels(names)
     if settings.corpora:
         return read_labels((Label.CODE.value, *settings.corpora))
-    others = (given.get(name) for name in ("fresh", "symbols", "read_symbols"))
+    others = (given.get(name) for name in ("fresh", "symbols"))
     if given.get("intents") == "llm" or "store" in flags or any(others):
         return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
     return (Label.CODE,)
@@ -122,9 +122,7 @@ def _corpus_names(given: Mapping[str, Any]) -> list[str]:
 @options.number("--limit -n", 1, "Most results.", 20)
 @options.corpora
 @options.number("--at-least", 0.0, "Least relevance, a probability.")
-@options.choice(
-    "--expand", ("off", "project", "llm"), "off", "Add words of the project, or of a model."
-)
+@options.choice("--expand", ("off", "llm"), "off", "Add keywords of a model.")
 @options.text("--precomputed", "FOLDER|NAME", "Search these vectors: a folder or a collection.")
 @options.text("--vector", "FILE", "The query's vector, a JSON array; `-` for stdin.")
 @options.text("--tag", "TAG", "Only vectors with this tag (repeatable: all).", multiple=True)
@@ -198,8 +196,6 @@ def _search_corpora(
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         if given["expand"] == "llm":
             endpoint(settings)  # raises ConfigurationError before anything is read
-        if given["expand"] == "project":
-            settings = settings.model_copy(update={"expand": "project"})
         snapshot = open_project(given, settings, reporter, labels)
         with common.stage("retrieve", reporter) as summary:
             work = _search_pool(problem, given, settings, snapshot, labels, reporter)
@@ -232,9 +228,9 @@ async def _search_pool(
 ) -> PoolResults:
     from agent.wiring.search import open_pool
 
-    expand, at_least = given["expand"], given["at_least"] or 0.0
+    expand, at_least = given["expand"] == "llm", given["at_least"] or 0.0
     async with open_pool(
-        settings, snapshot, reporter, labels, keywords=expand == "llm", tags=given["tag"]
+        settings, snapshot, reporter, labels, keywords=expand, tags=given["tag"]
     ) as pool:
         return await pool.search(problem, top_k=given["limit"], at_least=at_least, expand=expand)
 
@@ -351,10 +347,7 @@ def _plan_as_json(planned: Planned, commit: str) -> dict[str, Any]:
         {
             "intent": mask_secrets(step.intent).text,
             "score": round(step.score, 6),
-            "places": [
-                {"path": p.path, "start": p.start, "end": p.end, "symbol": p.symbol}
-                for p in step.places
-            ],
+            "places": [place._asdict() for place in step.places],
         }
         for step in planned.steps
     ]

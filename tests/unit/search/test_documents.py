@@ -35,7 +35,7 @@ from tests.support.fakes import MemorySnapshot
         ("README.md", True),
         ("sub/readme.rst", True),
         ("docs/a/b.txt", True),
-        ("USAGE.adoc", True),
+        ("USAGE.adoc", False),
         ("notes.txt", False),
         ("CHANGELOG.md", False),
         ("docs/changelog.rst", False),
@@ -130,11 +130,6 @@ def test_code_in_a_line_is_no_fence() -> None:
     assert [s.headings for s in cut_sections(text, "markdown")] == [("A",), ("B",)]
 
 
-def test_asciidoc_headings() -> None:
-    text = f"= Book\n{BODY}\n\n== Chapter\n{BODY}\n----\n== code\n----\n"
-    assert [s.headings for s in cut_sections(text, "asciidoc")] == [("Book",), ("Book", "Chapter")]
-
-
 def test_a_long_section_is_cut_at_blank_lines() -> None:
     paragraph = "word " * 100
     sections = cut_sections("# Long\n\n" + f"{paragraph}\n\n" * 20, "markdown")
@@ -150,7 +145,7 @@ def test_a_heading_alone_is_no_section() -> None:
 
 @given(
     st.text(alphabet=st.sampled_from("#=-~`ab \n\t|>\0é"), max_size=300),
-    st.sampled_from(["markdown", "rst", "asciidoc", "text"]),
+    st.sampled_from(["markdown", "rst", "text"]),
 )
 def test_any_text_is_cut_into_its_own_lines(text: str, language: str) -> None:
     lines = text.split("\n")

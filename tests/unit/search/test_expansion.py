@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,7 @@ import pytest
 from agent.errors import BudgetExceeded
 from agent.llm import HttpChatModel
 from agent.retrieval.ranking import HybridRetriever, preset
-from agent.search.expansion import (
-    ExpandingRetriever,
-    FindWords,
-    KeywordWriter,
-    ProjectWordsFinder,
-    parse_keywords,
-)
-from agent.search.passages import Label, Passage
-from agent.search.word_index import WordIndexCache
+from agent.search.expansion import ExpandingRetriever, KeywordWriter, parse_keywords
 from agent.types import Problem, Ranking
 from agent.types.events import Event
 from tests.support.behaviours import Good
@@ -38,22 +28,27 @@ SNAPSHOT = MemorySnapshot(FILES)
 PROBLEM = Problem("money back is too much", "The customer gets the whole sum.")
 
 
-def rank(find: FindWords, problem: Problem, said: list[Event]) -> Ranking:
+class Words:
+    """A writer of keywords that gives `words`, or raises an error."""
+
+    def __init__(self, *words: str, error: Exception | None = None) -> None:
+        self.words = words
+        self.error = error
+
+    async def keywords(self, query: str) -> tuple[str, ...]:
+        if self.error is not None:
+            raise self.error
+        return self.words
+
+
+def rank(writer: Words, problem: Problem, said: list[Event]) -> Ranking:
     inner = HybridRetriever(preset("lexical"), embedder=None, index_path=None, reporter=ignore)
-    retriever = ExpandingRetriever(inner, PROBLEM, find, said.append)
+    retriever = ExpandingRetriever(inner, PROBLEM, writer, said.append)  # type: ignore[arg-type]
     return asyncio.run(retriever.rank(problem, SNAPSHOT))
 
 
-async def refund(problem: Problem, snapshot: object) -> list[str]:
-    return ["refund"]
-
-
-async def nothing(problem: Problem, snapshot: object) -> list[str]:
-    return []
-
-
-async def broken(problem: Problem, snapshot: object) -> list[str]:
-    raise BudgetExceeded("no call is left")
+nothing, refund = Words(), Words("refund")
+broken = Words(error=BudgetExceeded("no call is left"))
 
 
 def test_added_words_find_what_the_problem_calls_otherwise() -> None:
@@ -76,24 +71,6 @@ def test_ranking_goes_on_where_words_cannot_be_found() -> None:
     assert [event.message for event in said] == [  # type: ignore[union-attr]
         "ranked without further words: no call is left"
     ]
-
-
-@dataclass(frozen=True)
-class Shelf:
-    passages_: tuple[Passage, ...]
-    label: Label = Label.INTENT
-
-    def passages(self, snapshot: object, cancel: threading.Event) -> Sequence[Passage]:
-        return self.passages_
-
-
-def test_a_project_gives_the_words_that_go_with_those_of_the_title() -> None:
-    texts = ["money voucher refund"] * 4 + [f"other text {n} about {n * 7}" for n in range(40)]
-    passages = tuple(Passage(Label.INTENT, f"p{n}", text) for n, text in enumerate(texts))
-    finder = ProjectWordsFinder(Shelf(passages), WordIndexCache(None, ignore))
-    words = asyncio.run(finder(PROBLEM, SNAPSHOT))
-    assert sorted(words) == ["refund", "voucher"]
-    assert asyncio.run(finder(Problem("nothing of it", ""), SNAPSHOT)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,16 +102,10 @@ def test_a_query_is_asked_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_keywords_find_what_the_query_does_not_say(tmp_path: Path) -> None:
-    class Words:
-        async def keywords(self, query: str) -> tuple[str, ...]:
-            return ("warehouse",)
-
     with pool_at(tmp_path) as pool:
-        from dataclasses import replace
-
-        pool = replace(pool, keywords=Words(), vectors=None)  # type: ignore[arg-type]
+        pool = replace(pool, keywords=Words("warehouse"), vectors=None)  # type: ignore[arg-type]
         plain = asyncio.run(pool.search("delivery", corpora=["docs"]))
-        more = asyncio.run(pool.search("delivery", corpora=["docs"], expand="llm"))
+        more = asyncio.run(pool.search("delivery", corpora=["docs"], expand=True))
     assert plain.hits == ()
     assert more.hits[0].passage.symbol == "sendOrder"
     assert "with warehouse" in more.hits[0].reasons[0].note

@@ -15,14 +15,13 @@ from agent.errors import BudgetExceeded, ProviderUnreachable
 from agent.iterative import Find, in_words, read_actions
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plan_search import MAX_INTENTS, key_of
-from agent.search.plans import FindAction, Planned, read_keywords, read_plans
+from agent.search.plans import Planned, find_places, read_plans
 from agent.types import Completion, ParseFailure, Problem, Usage
 from tests.conftest import ROOT
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 from tests.support.planning import FILES, OPTIONS, PROBLEM, make_planner, rank
 from tests.support.scripted_model import Reply, ScriptedChatModel
-from tests.support.tokens import ApproximateCounter
 
 REPLY = json.dumps({"plans": [["Find `render_receipt`", "Find what parses"], ["Find `Cart`"]]})
 KEYS = [("Find `render_receipt`", "Find what parses"), ("Find `Cart`",)]
@@ -124,46 +123,16 @@ def test_a_failed_call_keeps_the_plan_before_it(reply: Reply, why: str) -> None:
     assert why in found.note
 
 
-def find(*intents: str, replies: tuple[Reply, ...] = (), keywords: bool = False) -> str:
-    action = FindAction(
-        HybridRetriever(OPTIONS, embedder=None, index_path=None, reporter=ignore),
-        ScriptedChatModel(replies),
-        ApproximateCounter(),
-    )
-    return asyncio.run(action.find(intents, MemorySnapshot(FILES), keywords=keywords))
-
-
 def test_each_intent_names_its_places_and_no_symbol_twice() -> None:
-    text = find("Find what parses a price", "Find what renders the receipt")
+    retriever = HybridRetriever(OPTIONS, embedder=None, index_path=None, reporter=ignore)
+    intents = ("Find what parses a price", "Find what renders the receipt")
+    text = asyncio.run(find_places(intents, retriever, MemorySnapshot(FILES)))
     first, second = text.split("\n\n")
     assert first.startswith("Find what parses a price\nshop/prices.py:L5-6 parse_price")
     assert "render_receipt" in text
     places = [line for line in text.split("\n") if ":L" in line]
     assert len(places) == len(set(places))
     assert max(len(part.split("\n")) - 1 for part in (first, second)) <= 6
-
-
-def test_keywords_of_the_model_join_the_query() -> None:
-    reply = json.dumps({"keywords": [["read_config", "path"]]})
-    text = find("Find the settings", replies=(reply,), keywords=True)
-    assert text.split("\n")[:2] == [
-        "Find the settings [read_config, path]",
-        "shop/config.py:L1-3 read_config",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("reply", "why"), [("?", "held none"), (ProviderUnreachable("it is down"), "it is down")]
-)
-def test_without_keywords_the_intent_is_looked_for_as_it_is(reply: Reply, why: str) -> None:
-    text = find("Find read_config", replies=(reply,), keywords=True)
-    assert why in text.split("\n")[0]
-    assert "read_config" in text
-
-
-def test_keywords_are_read_from_any_reply() -> None:
-    assert read_keywords('x {"keywords": [["a"], [], ["b", "c"]]}') == {0: ("a",), 2: ("b", "c")}
-    assert read_keywords('{"keywords": "a"}') == {}
 
 
 def test_the_action_is_read_and_bounded() -> None:
@@ -192,13 +161,12 @@ from agent.wiring.retrieval import make_retriever
 from agent.settings import Settings
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
-from tests.support.scripted_model import ScriptedChatModel
 
 settings = Settings()
-finder = make_finder(make_retriever(settings, None, ignore), ScriptedChatModel(()))
+finder = make_finder(make_retriever(settings, None, ignore))
 before = "agent.search" in sys.modules
 snapshot = MemorySnapshot({"prices.py": "def parse_price(text):\n    return int(text)\n"})
-text = asyncio.run(finder.find(["Find what parses a price"], snapshot, keywords=False))
+text = asyncio.run(finder.find(["Find what parses a price"], snapshot))
 print(before, "agent.search" in sys.modules, "parse_price" in text)
 """
 

@@ -196,7 +196,7 @@ def passage(number: int) -> Passage:
 
 def test_a_model_s_keywords_are_left_out_where_there_is_none(tmp_path: Path) -> None:
     with pool_at(tmp_path) as pool:
-        found = run(pool.search("cookies of a session", corpora=["docs"], expand="llm"))
+        found = run(pool.search("cookies of a session", corpora=["docs"], expand=True))
     assert found.hits
     assert "no model is configured" in found.notes[0]
 

@@ -25,19 +25,11 @@ def message(name: str, subject: str, body: str = "", parents: str = "") -> Commi
     [
         ("Merge pull request #12 from a/b", "Fix totals\n\nmore", "#12 Fix totals", PULL),
         ("Fix totals (#12)", "", "#12 Fix totals", PULL),
-        ("Merged PR 12: Fix totals", "", "#12 Fix totals", PULL),
-        ("Merged in fix (pull request #12)", "Fix totals", "#12 Fix totals", PULL),
         (
             "Merge branch 'fix' into 'main'",
             "Fix totals\n\nSee merge request owner/shop!12",
             "!12 Fix totals",
             "https://github.example.org/owner/shop/-/merge_requests/12",
-        ),
-        (
-            "Fix totals",
-            "Why.\n\nPR-URL: https://forge.example.org/x/y/pull/12\nReviewed-By: b",
-            "#12 Fix totals",
-            "https://forge.example.org/x/y/pull/12",
         ),
     ],
 )

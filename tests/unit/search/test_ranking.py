@@ -25,7 +25,7 @@ def word_index_of(texts: Sequence[str]) -> WordIndex:
 
 
 def ranked(query: str, word_index: WordIndex, near: Sequence[int]) -> list[int]:
-    words = weights_of(read_query(query), (), word_index, with_synonyms=False)
+    words = weights_of(read_query(query), (), word_index)
     scores = [(number, 0.9 - place / 1_000) for place, number in enumerate(near)]
     hits = rank_corpus(word_index, words, scores, len(word_index.passages))
     return [int(hit.passage.path.removesuffix(".md")) for hit in hits]
@@ -53,7 +53,7 @@ def test_all_names_of_a_query_must_be_there() -> None:
 
 def test_a_literal_says_so_in_its_reasons() -> None:
     word_index = word_index_of(TEXTS)
-    words = weights_of(read_query("NO_COLOR"), (), word_index, with_synonyms=False)
+    words = weights_of(read_query("NO_COLOR"), (), word_index)
     hits = rank_corpus(word_index, words, [(n, 0.5) for n in NEAR], 3)
     firsts = [hit.reasons[0].feature for hit in hits]
     assert firsts == ["verbatim", "verbatim", "words"]
@@ -70,20 +70,20 @@ def test_where_words_tie_vectors_decide() -> None:
 
 def test_prose_is_ordered_by_both_as_before() -> None:
     word_index = word_index_of(TEXTS)
-    words = weights_of(read_query("print without any styles"), (), word_index, with_synonyms=False)
+    words = weights_of(read_query("print without any styles"), (), word_index)
     assert words.literals == frozenset()
 
 
 def test_a_name_that_stands_everywhere_leads_only_where_it_is_the_whole_query() -> None:
     word_index = word_index_of([f"parse_args of command {n}" for n in range(21)])
-    assert not weights_of(read_query("why parse_args fails"), (), word_index, False).literals
-    assert weights_of(read_query("parse_args"), (), word_index, False).literals
+    assert not weights_of(read_query("why parse_args fails"), (), word_index).literals
+    assert weights_of(read_query("parse_args"), (), word_index).literals
 
 
 def test_an_issue_s_many_names_lead_nothing() -> None:
     word_index = word_index_of(TEXTS)
     issue = "NO_COLOR " + " ".join(f"word{n}" for n in range(30))
-    assert not weights_of(read_query(issue), (), word_index, False).literals
+    assert not weights_of(read_query(issue), (), word_index).literals
 
 
 def passage(label: Label, text: str, path: str = "a.py", start: int = 1) -> Passage:
@@ -92,7 +92,7 @@ def passage(label: Label, text: str, path: str = "a.py", start: int = 1) -> Pass
 
 def test_the_sum_of_reciprocal_ranks_in_0_to_1() -> None:
     word_index = word_index_of(["red apples", "green pears", "red cars and apples"])
-    words = weights_of(read_query("red apples"), (), word_index, with_synonyms=False)
+    words = weights_of(read_query("red apples"), (), word_index)
     first, second, third = rank_corpus(word_index, words, [(0, 0.9), (1, 0.8)], 9)
     assert [hit.passage.path for hit in (first, second, third)] == ["000.md", "001.md", "002.md"]
     assert sum(reason.value for reason in first.reasons) == 1.0

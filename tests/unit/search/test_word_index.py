@@ -11,7 +11,7 @@ from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.lexical import K1, B
 from agent.search.fusion import rank_corpus, weights_of
 from agent.search.passages import Label, Passage, read_query
-from agent.search.word_index import WordIndexCache, build_word_index, synonyms, word_for
+from agent.search.word_index import WordIndexCache, build_word_index
 from tests.support.corpora import quiet
 
 
@@ -39,7 +39,7 @@ def test_bm25_is_the_formula() -> None:
 
 def test_a_hit_in_the_name_counts_more() -> None:
     word_index = build_word_index([passage("cookie here"), passage("cookie here", symbol="cookie")])
-    found = rank_corpus(word_index, weights_of(read_query("cookie"), (), word_index, False), (), 9)
+    found = rank_corpus(word_index, weights_of(read_query("cookie"), (), word_index), (), 9)
     assert [one.passage.symbol for one in found] == ["cookie", ""]
 
 
@@ -68,28 +68,15 @@ def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:
 def test_an_empty_corpus_finds_nothing() -> None:
     word_index = build_word_index([])
     assert word_index.bm25({term_hash("a"): 1.0}).size == 0
-    words = weights_of(read_query("a word"), (), word_index, True)
+    words = weights_of(read_query("a word"), (), word_index)
     assert rank_corpus(word_index, words, (), 9) == []
 
 
-def test_synonyms_are_what_occurs_together() -> None:
-    texts = ["invoice billing run"] * 5 + [f"word{n} other{n}" for n in range(300)]
-    word_index = build_word_index([passage(text) for text in texts])
-    found = synonyms(word_index, {term_hash("invoic"): 1.0})
-    words = {word_for(word_index, term) for term in found}
-    assert words <= {"billing", "run"}
-    assert len(words) == 2
-    assert all(0.0 < weight <= 0.3 for weight in found.values())
-    assert synonyms(word_index, {term_hash("word3"): 1.0}) == {}
-
-
-def test_expansion_finds_what_the_query_does_not_say() -> None:
+def test_keywords_find_what_the_query_does_not_say() -> None:
     texts = ["invoice billing"] * 4 + ["billing alone"] + [f"w{n} v{n}" for n in range(200)]
     word_index = build_word_index([passage(text) for text in texts])
-    plain = weights_of(read_query("the invoice"), (), word_index, False)
-    more = weights_of(read_query("the invoice"), (), word_index, True)
-    asked = weights_of(read_query("the invoice"), ("billing",), word_index, False)
+    plain = weights_of(read_query("the invoice"), (), word_index)
+    more = weights_of(read_query("the invoice"), ("billing",), word_index)
     assert 4 not in plain.best(word_index, 10)
     assert 4 in more.best(word_index, 10)
-    assert 4 in asked.best(word_index, 10)
     assert more.note == "with billing"
