@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from agent.patching.file_text import FileText, Narrow, Spliced, Track, open_text, plain
+from agent.patching.file_text import FileText, Spliced, open_text, plain
 from agent.patching.file_tree import Tree
 from agent.patching.lines import is_version_of, not_whole
-from agent.patching.matching import DEEP_TIERS, Hints, Located, Match, locate
+from agent.patching.matching import DEEP_TIERS, Located, Match, locate
 from agent.patching.paths import (
     DIFF_SIDES,
     RefusedPath,
@@ -54,16 +54,16 @@ class EditOutcome:
 class EditSession:
     """The files and what is known about them while edits are applied one after the other.
 
-    `allow` and `shown` are those of `applying.apply_proposal`.
+    `allow` and `shown` are those of `applying.apply_proposal`. `shifts`: by path, the line of each
+    edit and how many lines it added.
     """
 
     tree: Tree
     allow: Collection[str]
     shown: Mapping[str, Sequence[tuple[int, int]]]
     repairs: list[Repair] = field(default_factory=list)
-    tracks: dict[str, Track] = field(default_factory=dict)
+    shifts: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     checker: Checker = field(default_factory=Checker)
-    _open: dict[str, FileText] = field(default_factory=dict)  # files as the last edit left them
 
     def apply(self, index: int, edit: Edit) -> EditOutcome | Miss:
         """Apply one edit, or return why it cannot be applied."""
@@ -98,20 +98,15 @@ class EditSession:
         refusal = self.tree.no_room(path, data, self.allow)
         if refusal is not None:
             return refusal
-        self._put(path, data)
-        return EditOutcome(path, MatchTier.CREATED, 1)
-
-    def _put(self, path: str, data: bytes) -> None:
-        """Write a whole file. The lines that the model was shown of it no longer count."""
         self.tree.put(path, data)
-        self.tracks.pop(path, None)
+        return EditOutcome(path, MatchTier.CREATED, 1)
 
     def _rewrite(self, path: str, content: str) -> EditOutcome | Miss:
         """Replace the content of an existing file and keep its encoding and line ends."""
         file = self._text(path)
-        written = _encoded(content, known="" if isinstance(file, Miss) else file.text)
         if isinstance(file, Miss):
             return file
+        written = _encoded(content, before=file.text)
         if isinstance(written, Miss):
             return written
         text = plain(content)
@@ -119,13 +114,7 @@ class EditSession:
         refusal = not_whole(file.text, text)
         if refusal is not None:
             return Miss("no-match", refusal)
-        new = file.splice(0, len(file.text), text)
-        if not isinstance(new, Spliced):
-            return Miss("not-text", new)
-        if new.data == file.data:
-            return EditOutcome(path, MatchTier.ALREADY_APPLIED, 1)
-        self._put(path, new.data)
-        return EditOutcome(path, MatchTier.EXACT, new.line)
+        return self._splice(0, path, file, Located(MatchTier.EXACT, Match(0, len(file.text), text)))
 
     def _delete(self, path: str) -> EditOutcome | Miss:
         content = self.tree.content(path)
@@ -146,24 +135,21 @@ class EditSession:
         refusal = self.tree.move(path, target, content, self.allow)
         if refusal is not None:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
-        if path in self.tracks:
-            self.tracks[target] = self.tracks.pop(path)
         return EditOutcome(target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> EditOutcome | Miss:
         file = self._text(path)
         if isinstance(file, Miss):
             return file
-        written = _encoded(edit.replace, known=edit.search)
+        written = _encoded(edit.replace, before=edit.search)
         if isinstance(written, Miss):
             return written
-        track = self.tracks.setdefault(path, Track(file))
-        place = self._locate(path, file, edit, track)
-        if isinstance(place, Miss):
-            return place
-        if place.tier is MatchTier.ALREADY_APPLIED:
-            return EditOutcome(path, place.tier, file.line_at(place.match.start))
-        return self._splice(index, path, file, track, place)
+        shown = [(self._moved(path, a), self._moved(path, b)) for a, b in self.shown.get(path, ())]
+        if edit.line is not None:
+            edit = replace(edit, line=self._moved(path, edit.line))
+        off = () if self.checker.affords(file.data) else DEEP_TIERS
+        place = locate(file, edit, shown, lambda match: self.checker.intact(path, file, match), off)
+        return place if isinstance(place, Miss) else self._splice(index, path, file, place)
 
     def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> EditOutcome | Miss:
         file = self._text(path)
@@ -173,91 +159,58 @@ class EditSession:
         if isinstance(site, Miss):
             return site
         old = file.text[site.start : site.end]
-        written = _encoded(edit.replace, known=old)
+        written = _encoded(edit.replace, before=old)
         if isinstance(written, Miss):
             return written
-        track = self.tracks.setdefault(path, Track(file))
-        if not self._is_shown(path, track, edit.symbol):
+        if not self._is_shown(path, edit.symbol):
             reason = f"{edit.symbol} was not wholly shown, so that what it holds would be lost"
             advice = 'replace lines that you were shown, or ask for it in "missing"'
             return Miss("not-shown", reason, advice=advice)
         match = Match(site.start, site.end, fitted(old, plain(edit.replace)))
-        if match.replacement == old:
-            return EditOutcome(path, MatchTier.ALREADY_APPLIED, site.first)
         if not self.checker.intact(path, file, match):
             reason = f"with the new text of {edit.symbol} the file would no longer parse"
             return Miss("broken-syntax", reason, advice="give the whole function")
-        return self._splice(index, path, file, track, Located(MatchTier.SYMBOL, match))
+        return self._splice(index, path, file, Located(MatchTier.SYMBOL, match))
 
-    def _is_shown(self, path: str, track: Track, symbol: str) -> bool:
+    def _is_shown(self, path: str, symbol: str) -> bool:
         """Whether the model was shown a whole function, or wrote it. True if that is not known."""
-        if not self.shown:
+        data = self.tree.files.read(path) if path in self.tree.files.files else None
+        first = open_text(data, python=self.tree.language(path) == "python") if data else None
+        if not self.shown or first is None:
             return True
-        first = track.file
         site = find_symbol(first.text, language_of(path), symbol)
-        if isinstance(site, Miss) or path not in self.tree.files.files:
+        if isinstance(site, Miss):
             return True  # an edit of this reply brought it
         rows = {row for a, b in self.shown.get(path, ()) for row in range(a, b + 1)}
         lines = first.text.split("\n")
-        wanted = range(site.first, site.last + 1)
-        return all(row in rows or not lines[row - 1].strip() for row in wanted)
+        return all(
+            row in rows or not lines[row - 1].strip() for row in range(site.first, site.last + 1)
+        )
 
-    def _splice(
-        self, index: int, path: str, file: FileText, track: Track, place: Located
-    ) -> EditOutcome | Miss:
+    def _splice(self, index: int, path: str, file: FileText, place: Located) -> EditOutcome | Miss:
         match = place.match
         new = file.splice(match.start, match.end, match.replacement)
         if not isinstance(new, Spliced):
             return Miss("not-text", new)
-        track.record(Narrow.of(file.text, match.start, match.end, match.replacement))
-        self.tree.contents[path] = new.data
-        if new.file is not None:
-            self._open[path] = new.file
+        if place.tier is MatchTier.ALREADY_APPLIED or new.data == file.data:
+            return EditOutcome(path, MatchTier.ALREADY_APPLIED, file.line_at(match.start))
+        old = file.text[match.start : match.end]
+        added = match.replacement.count("\n") - old.count("\n")
+        self.shifts.setdefault(path, []).append((file.line_at(match.start), added))
+        self.tree.put(path, new.data)
         self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
         return EditOutcome(path, place.tier, new.line)
 
-    def _locate(
-        self, path: str, file: FileText, edit: SearchReplace, track: Track
-    ) -> Located | Miss:
-        """Find the edit in the file as it is now, or else in the file as it was shown."""
-
-        def moved(line: int) -> int:
-            return track.line(line, file.text) if track.touched else line
-
-        shown = self.shown.get(path, ())
-        line = moved(edit.line) if edit.line is not None else None
-        hints = Hints(line, edit.within, tuple((moved(a), moved(b)) for a, b in shown))
-        off = () if self.checker.affords(file.data) else DEEP_TIERS
-        place = locate(file, edit, hints, lambda match: self.checker.intact(path, file, match), off)
-        if not (isinstance(place, Miss) and place.kind in ("no-match", "ambiguous")):
-            return place
-        return (self._in_original(path, file, edit, track) if track.touched else None) or place
-
-    def _in_original(
-        self, path: str, file: FileText, edit: SearchReplace, track: Track
-    ) -> Located | None:
-        """Find the edit in the text that the model saw, if earlier edits left the match alone."""
-        first = track.file
-        was = locate(first, edit, Hints(edit.line, edit.within, self.shown.get(path, ())))
-        if isinstance(was, Miss) or was.tier is MatchTier.ALREADY_APPLIED:
-            return None
-        narrow = Narrow.of(first.text, was.match.start, was.match.end, was.match.replacement)
-        place = track.place(narrow.start, narrow.end)
-        if place is None:
-            return None
-        match = Match(*place, narrow.text)
-        if was.tier is not MatchTier.EXACT and not self.checker.intact(path, file, match):
-            return None
-        return Located(was.tier, match, was.repairs)
+    def _moved(self, path: str, line: int) -> int:
+        """Return where a line that the model was shown is after the edits so far, about."""
+        for at, added in self.shifts.get(path, ()):
+            line += added if line > at else 0
+        return line
 
     def _text(self, path: str) -> FileText | Miss:
-        """Return the text of a file. After an edit the text is known and not decoded again."""
         data = self.tree.content(path)
         if isinstance(data, Miss):
             return data
-        file = self._open.get(path)
-        if file is not None and file.data is data:
-            return file
         return open_text(data, python=self.tree.language(path) == "python") or _NOT_TEXT
 
     # ------------------------------------------------------------------------------------ paths
@@ -265,21 +218,21 @@ class EditSession:
     def _path_of(self, index: int, edit: Edit) -> str | Miss:
         """Return the checked path that an edit means."""
         path = check_path(edit.path, allow=self.allow)
-        there = isinstance(path, str) and self.tree.exists(path)
-        is_new = isinstance(edit, CreateFile) or (
-            isinstance(edit, SearchReplace) and not edit.search and edit.line is None
-        )
-        settled = there or (is_new and isinstance(path, str) and path[:2] not in DIFF_SIDES)
+        if isinstance(path, str) and self.tree.exists(path):
+            return path
         is_whole = isinstance(edit, CreateFile) and edit.replace_existing
-        meant = None if there else self._meant(edit, is_new=False) if is_whole else None
-        if is_whole and not there and meant is None:
+        is_new = isinstance(edit, CreateFile) or (
+            isinstance(edit, SearchReplace) and not edit.search
+        )
+        meant = self._existing(edit) if is_whole or not is_new else None
+        if is_whole and meant is None:
             ending = "/" + edit.path.removeprefix("./").casefold()
             alike = sorted(p for p in self.tree.known if p.casefold().endswith(ending))
             if alike:
                 reason = f"there is no such file; did you mean {' or '.join(alike[:3])}"
                 return Miss("unknown-file", reason, advice="give the whole path")
-        if meant is None and not settled:
-            meant = self._meant(edit, is_new=is_new)
+        if meant is None and is_new and (isinstance(path, RefusedPath) or path[:2] in DIFF_SIDES):
+            meant = resolve_new(edit.path, self.tree.known) if edit.path.isprintable() else None
         if meant is None or meant == path:
             return Miss("refused-path", path.reason) if isinstance(path, RefusedPath) else path
         resolved = check_path(meant, allow=self.allow)
@@ -289,17 +242,14 @@ class EditSession:
         self.repairs.append(Repair("path", f"taken for {resolved}", saved, index))
         return resolved
 
-    def _meant(self, edit: Edit, *, is_new: bool) -> str | None:
-        known = self.tree.known
+    def _existing(self, edit: Edit) -> str | None:
         if not edit.path.isprintable():
             return None
-        if is_new:
-            return resolve_new(edit.path, known)
-        shown = {*self.shown, *self.tree.contents}
         search = edit.search if isinstance(edit, SearchReplace) else ""
         distinct = len("".join(search.split())) >= _DISTINCT
+        known = self.tree.known
         return resolve_existing(
-            edit.path, known, shown, lambda path: self._fits(path, edit), distinct=distinct
+            edit.path, known, lambda path: self._fits(path, edit), distinct=distinct
         )
 
     def _fits(self, path: str, edit: Edit) -> bool:
@@ -321,18 +271,11 @@ _NOT_TEXT = Miss("not-text", "the file is binary or not decodable; it cannot be 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def _encoded(text: str, *, known: str = "") -> bytes | Miss:
-    """Encode a text that may be written into a source file. `known`: the text that it replaces."""
-    hidden = next((c for c in text if c in _DIRECTIONS and c not in known), None)
+def _encoded(text: str, *, before: str = "") -> bytes | Miss:
+    """Encode a text that may be written into a source file. `before`: the text that it replaces."""
+    hidden = next((c for c in text if c == "\0" or (c in _DIRECTIONS and c not in before)), None)
     if hidden is not None:
-        return Miss(
-            "not-text",
-            f"the new text has U+{ord(hidden):04X}, which changes the direction of text and hides "
-            "what code does",
-            advice="write an escape sequence",
-        )
-    if "\0" in text:
-        reason = "the new text has a NUL character"
+        reason = f"the new text has U+{ord(hidden):04X}, which hides what code does"
         return Miss("not-text", reason, advice="write an escape sequence")
     try:
         data = text.encode()

@@ -1,10 +1,8 @@
 """Finds where in a file an edit belongs.
 
-Tiers are tried in order, from an exact match to lenient ones. A tier that finds several occurrences
-ends the search, since a more lenient one could only find more. Lenient tiers tolerate differences
-in the context only: lines that a reply keeps stay the file's own, byte for byte. An occurrence is
-used if it is the only one or if a hint decides. Beyond the exact tier, a file that parsed before
-must still parse.
+Tiers are tried in order, from an exact match to lenient ones; the first that finds anything ends
+the search. Lenient tiers tolerate differences in the context only: lines that a reply keeps stay
+the file's own. Beyond the exact tier, a file that parsed before must still parse.
 """
 
 from __future__ import annotations
@@ -24,30 +22,16 @@ from agent.patching.lines import (
     Wanted,
     abbreviates,
     elision_parts,
-    indent_of,
     is_blank,
     plain_punctuation,
     spaceless,
 )
 from agent.patching.near import near_window
-from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match, splits_word
-from agent.patching.transplant import Window, mend_exact, transplant
+from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match
+from agent.patching.transplant import Window, transplant
 from agent.types import MatchTier, Repair, SearchReplace
 
 Ranges = Sequence[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What may decide between occurrences. `line` is 1-based, in the present text.
-
-    `within`: enclosing lines, outermost first. `shown`: inclusive line ranges that the model saw,
-    empty if unknown.
-    """
-
-    line: int | None = None
-    within: str = ""
-    shown: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +67,18 @@ DEEP_TIERS = frozenset({MatchTier.WHITE_SPACE, MatchTier.BLANK_LINES, MatchTier.
 """Tiers that could put a line at a wrong depth, not to be used where the result is not parsed."""
 
 
-def _always(_: Match) -> bool:
-    return True
-
-
 def locate(
     file: FileText,
     edit: SearchReplace,
-    hints: Hints | None = None,
-    intact: Callable[[Match], bool] = _always,
+    shown: Ranges = (),
+    intact: Callable[[Match], bool] = lambda _: True,
     off: Collection[MatchTier] = (),
 ) -> Located | Miss:
     """Find the one match of an edit. `file` must be the state that the edit sees.
 
-    `intact` says of a match whether a file that parses now would still parse. `off`: tiers that are
-    not tried.
+    `shown`: inclusive line ranges that the model saw, empty if unknown. `intact` says of a match
+    whether a file that parses now would still parse. `off`: tiers that are not tried.
     """
-    hints = hints or Hints(edit.line, edit.within)
     search, replace = plain(edit.search), plain(edit.replace)
     if search == replace:
         spans = occurrences(file.text, search) if search else ()
@@ -107,29 +86,9 @@ def locate(
             return Located(MatchTier.ALREADY_APPLIED, Match(*spans[0], search))
         return Miss("no-change", "search and replace are the same text (apart from line ends)")
     if not search and file.text:
-        if hints.line is not None:
-            return _insertion(file, replace, hints.line, intact)
         reason = "the search text is empty, but the file is not"
         return Miss("no-match", reason, advice="quote the text to replace")
-    return _Search(Page(file.text), edit, Wanted.of(search, replace), hints, intact, off).run()
-
-
-def _insertion(
-    file: FileText, text: str, line: int, intact: Callable[[Match], bool]
-) -> Located | Miss:
-    """Insert lines before a line that the reply names by its number alone."""
-    page = Page(file.text)
-    if line > len(page.lines) + 1:
-        return Miss("no-match", f"the file has {len(page.lines)} lines, none can go before {line}")
-    start = page.starts[line - 1]
-    whole = text if text.endswith("\n") or not text else f"{text}\n"
-    if start == len(page.text) and not page.text.endswith("\n"):
-        whole = "\n" + whole.removesuffix("\n")
-    match = Match(start, start, whole)
-    if intact(match):
-        return Located(MatchTier.EXACT, match)
-    reason = f"before line {line} the new lines would break the syntax"
-    return Miss("broken-syntax", reason, advice="quote lines around them")
+    return _Search(Page(file.text), edit, Wanted.of(search, replace), shown, intact, off).run()
 
 
 @dataclass(slots=True)
@@ -137,37 +96,34 @@ class _Search:
     page: Page
     edit: SearchReplace
     wanted: Wanted
-    hints: Hints
+    shown: Ranges
     intact: Callable[[Match], bool]
     off: Collection[MatchTier]
-    broken: list[tuple[MatchTier, Match]] = field(default_factory=list)
+    broken: list[Match] = field(default_factory=list)  # with which the file would not parse
 
     def run(self) -> Located | Miss:
         left_out = abbreviates(self.wanted)
+        applied = already_applied(self.page, self.wanted)
         for tier, find, wanted, line in self._attempts():
             if tier in self.off or (left_out and tier is not MatchTier.ELISION):
                 continue
-            if tier is MatchTier.NEAR and already_applied(self.page, self.wanted) is not None:
+            if tier is MatchTier.NEAR and applied is not None:
                 continue
             places = find(self.page, wanted)
             if not places:
                 continue
-            place = _choose(self.page, places, self.hints, line)
+            hint = self.edit.line if self.edit.line is not None else line
+            place = _choose(self.page, places, hint, self.shown)
             if place is None:
-                starts = [place.start for place in places]
-                spans = [(one.start, one.end) for one in places[:3]]
-                return ambiguous(self.page, self.edit, starts, spans, tier)
+                return ambiguous(self.page, self.edit, [(one.start, one.end) for one in places])
             outcome = self._take(tier, place)
             if outcome is not None:
                 return outcome
-        applied = already_applied(self.page, self.wanted)
         if applied is not None and not self.broken:
             match = Match(applied, applied + len(self.wanted.replace), self.wanted.replace)
             return Located(MatchTier.ALREADY_APPLIED, match)
-        broken = (self.broken[0][0], self.broken[0][1].start) if self.broken else None
-        return no_match(
-            self.page, self.edit.path, self.wanted, applied, left_out=left_out, broken=broken
-        )
+        broken = self.broken[0].start if self.broken else None
+        return no_match(self.page, self.edit.path, self.wanted, left_out=left_out, broken=broken)
 
     def _attempts(self) -> Iterator[tuple[MatchTier, Find, Wanted, int | None]]:
         """Return what to try, strictest first: tier, how to find it, texts, line that they give."""
@@ -181,33 +137,35 @@ class _Search:
         yield MatchTier.BLANK_LINES, _without_blanks, wanted, line
         yield MatchTier.NEAR, _near, wanted, line
 
-    def _take(self, tier: MatchTier, place: Occurrence) -> Located | Miss | None:
+    def _take(self, tier: MatchTier, place: Occurrence) -> Located | None:
         """Return the match with a text that leaves the file intact; None if there is none."""
-        if tier is MatchTier.EXACT:
-            span = (place.start, place.end)
-            return splits_word(self.page, self.edit, *span) or self._exact(place)
         text = place.make()
         if text is None:
             return None
+        repairs: tuple[Repair, ...] = ()
+        if tier is MatchTier.EXACT and self._joins_lines(place, text):
+            text += "\n"
+            note = "the replacement's last line would have run into the next one"
+            repairs = (Repair("final-newline", note, "broken-syntax"),)
         match = Match(place.start, place.end, text)
         if self.page.text[place.start : place.end] == text:
             return Located(MatchTier.ALREADY_APPLIED, match)
-        if self.intact(match):
-            return Located(tier, match)
-        self.broken.append((tier, match))
+        if tier is MatchTier.EXACT or self.intact(match):
+            return Located(tier, match, repairs)
+        self.broken.append(match)
         return None
 
-    def _exact(self, place: Occurrence) -> Located:
-        start, end, literal = place.start, place.end, place.make() or ""
-        if _already_added(self.page, self.wanted, start):
-            return Located(MatchTier.ALREADY_APPLIED, Match(start, end, literal))
-        text, repairs = mend_exact(self.page, self.wanted, (start, end), literal)
-        return Located(MatchTier.EXACT, Match(start, end, text), repairs)
+    def _joins_lines(self, place: Occurrence, text: str) -> bool:
+        ends_line = self.wanted.search.endswith("\n") and place.end < len(self.page.text)
+        return ends_line and bool(text) and not text.endswith("\n")
 
 
 # ------------------------------------------------------------------------------------------- tiers
 
 _ORDER = tuple(MatchTier)
+
+# Two characters that belong to one word.
+_INSIDE = re.compile(r"\w\w")
 
 
 def occurrences(text: str, search: str) -> Sequence[tuple[int, int]]:
@@ -228,14 +186,21 @@ def occurrences(text: str, search: str) -> Sequence[tuple[int, int]]:
 
 
 def _exact(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
-    """Match the search text as it is. A final line feed that the file lacks is not added."""
+    """Match the search text as it is. A final line feed that the file lacks is not added.
+
+    One line may not begin or end inside a word: `x = 1` is not in `max = 1`.
+    """
 
     def place(start: int, end: int) -> Occurrence:
         past_end = end - start < len(wanted.search)
         new = wanted.replace.removesuffix("\n") if past_end else wanted.replace
         return Occurrence(start, end, lambda: new)
 
-    return [place(*span) for span in occurrences(page.text, wanted.search)]
+    spans = occurrences(page.text, wanted.search)
+    if len(wanted.old) == 1 and len(spans) == 1:
+        ends = (page.text[max(at - 1, 0) : at + 1] for at in spans[0])
+        spans = () if any(map(_INSIDE.fullmatch, ends)) else spans
+    return [place(*span) for span in spans]
 
 
 _LINE_TIERS: Sequence[tuple[MatchTier, Normal]] = (
@@ -256,13 +221,23 @@ def _by_lines(normal: Normal) -> Find:
 def _without_blanks(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     """Match lines that agree without the blank ones, where no change is next to such a difference.
 
-    New lines could go before or after a blank line that only one side has. Lines that replace
-    others stand where those do, but not across it.
+    New lines could go before or after a blank line that only one side has.
     """
     rows = [index for index, line in enumerate(wanted.old) if not is_blank(line)]
     runs = page.runs(spaceless, [wanted.old[i] for i in rows], blanks=False)
     places = [dict(zip(rows, at, strict=True)) for at in runs]
-    return [_region(page, wanted, at) for at in places if is_placed(wanted, at)]
+    return [_region(page, wanted, at) for at in places if _is_placed(wanted, at)]
+
+
+def _is_placed(wanted: Wanted, at: dict[int, int]) -> bool:
+    """Whether each change stands among lines that are as far apart in the file as in the reply."""
+    for step in (step for step in wanted.steps if not step.equal):
+        around = wanted.around(step)
+        inside = [index for index in around if step.a_start <= index < step.a_end]
+        for i, j in pairwise(inside or around):
+            if i not in at or j not in at or at[j] - at[i] != j - i:
+                return False
+    return True
 
 
 def _near(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
@@ -375,85 +350,25 @@ def _read(lines: Sequence[str], form: re.Pattern[str]) -> list[tuple[int | None,
 
 
 def _choose(
-    page: Page, places: Sequence[Occurrence], hints: Hints, line: int | None
+    page: Page, places: Sequence[Occurrence], line: int | None, shown: Ranges
 ) -> Occurrence | None:
     """Return the only occurrence, or the only one that a hint selects; None if ambiguous."""
     if len(places) == 1:
         return places[0]
     if len(places) >= MAX_OCCURRENCES:
         return None
-    inside = _inside(page, places, hints.within)
-    if len(inside) == 1:
-        return inside[0]
-    left = inside or places
-    hint = hints.line if hints.line is not None else line
-    return _nearest(page, left, hint) or _only_shown(page, left, hints.shown)
+    if line is not None:
+        ranked = sorted((abs(page.line_of(p.start) - line), k) for k, p in enumerate(places))
+        (nearest, chosen), (runner_up, _) = ranked[:2]
+        if nearest <= LINE_TOLERANCE and nearest < runner_up:
+            return places[chosen]
+    seen = [place for place in places if _is_shown(page, place, shown)]
+    return seen[0] if len(seen) == 1 else None  # a model cannot quote what it has not seen
 
 
-def _nearest(page: Page, places: Sequence[Occurrence], hint: int | None) -> Occurrence | None:
-    if hint is None:
-        return None
-    ranked = sorted((abs(page.line_of(p.start) - hint), k) for k, p in enumerate(places))
-    (nearest, chosen), (runner_up, _) = ranked[:2]
-    return places[chosen] if nearest <= LINE_TOLERANCE and nearest < runner_up else None
-
-
-def _only_shown(page: Page, places: Sequence[Occurrence], shown: Ranges) -> Occurrence | None:
-    """Return the one occurrence whose lines the model has all seen: it cannot quote another."""
-    seen = []
-    for place in places:
-        first, last = page.line_of(place.start), page.line_of(max(place.start, place.end - 1))
-        if any(start <= first and last <= end for start, end in shown):
-            seen.append(place)
-    return seen[0] if len(seen) == 1 else None
-
-
-def _inside(page: Page, places: Sequence[Occurrence], within: str) -> Sequence[Occurrence]:
-    """Return the occurrences inside the named lines, or else those after the innermost one.
-
-    A header may be cut off or lack the rest of a signature.
-    """
-    headers = [line.strip() for line in within.split("\n") if not is_blank(line)]
-    if not headers:
-        return []
-    inside = [place for place in places if _is_inside(page, place, headers)]
-    if inside:
-        return inside
-    at = [k for k, line in enumerate(page.lines) if line.strip().startswith(headers[-1])]
-    return [place for place in places if place.start >= page.starts[at[0]]] if len(at) == 1 else []
-
-
-def _is_inside(page: Page, place: Occurrence, headers: Sequence[str]) -> bool:
-    """Whether the headers, outermost first, are among the lines that enclose the occurrence."""
-    pending = list(headers)
-    index = page.line_of(place.start) - 1
-    while index < len(page.lines) - 1 and is_blank(page.lines[index]):
-        index += 1
-    depth = None
-    for line in reversed(page.lines[: index + 1]):
-        own = len(indent_of(line).expandtabs())
-        if depth is not None and (is_blank(line) or own >= depth):
-            continue
-        depth = own
-        if line.strip().startswith(pending[-1]):
-            pending.pop()
-        if not pending or depth == 0:
-            break
-    return not pending
-
-
-# ------------------------------------------------------------------------------ blank lines between
-
-
-def is_placed(wanted: Wanted, at: dict[int, int]) -> bool:
-    """Whether each change stands among lines that are as far apart in the file as in the reply."""
-    for step in (step for step in wanted.steps if not step.equal):
-        around = wanted.around(step)
-        inside = [index for index in around if step.a_start <= index < step.a_end]
-        for i, j in pairwise(inside or around):
-            if i not in at or j not in at or at[j] - at[i] != j - i:
-                return False
-    return True
+def _is_shown(page: Page, place: Occurrence, shown: Ranges) -> bool:
+    first, last = page.line_of(place.start), page.line_of(max(place.start, place.end - 1))
+    return any(start <= first and last <= end for start, end in shown)
 
 
 # ------------------------------------------------------------------------------------ applied edits
@@ -462,35 +377,18 @@ def is_placed(wanted: Wanted, at: dict[int, int]) -> bool:
 # without white space: `return None` occurs everywhere.
 _MIN_REPLACEMENT = 24
 _MIN_ADDED = 12
-# A replacement that shares no line with its search text must be this similar to it (percent).
-# Otherwise the text in the file may be another place that happens to read like the replacement.
+# A replacement less like its search text (percent) may be another place that reads like it.
 _ALIKE = 70.0
-_COMPARED = 5_000
+_COMPARED = 5_000  # characters
 
 
 def already_applied(page: Page, wanted: Wanted) -> int | None:
     """Return the offset of the replacement in the file, if it seems to be applied already."""
-    if len(spaceless(wanted.replace)) < _MIN_REPLACEMENT or not _related(wanted):
+    if len(spaceless(wanted.replace)) < _MIN_REPLACEMENT:
         return None
     if len(spaceless("".join(wanted.added))) < _MIN_ADDED:
         return None  # after a deletion the rest stands in the file either way
+    if fuzz.ratio(wanted.search[:_COMPARED], wanted.replace[:_COMPARED]) < _ALIKE:
+        return None
     spans = occurrences(page.text, wanted.replace)
     return spans[0][0] if len(spans) == 1 else None
-
-
-def _already_added(page: Page, wanted: Wanted, start: int) -> bool:
-    """Whether the text that the replacement adds around the search text at `start` is there."""
-    old, new = wanted.search, wanted.replace
-    before = len(new) - len(old)
-    if not old or before <= 0 or len(spaceless(new)) - len(spaceless(old)) < _MIN_ADDED:
-        return False
-    if new.startswith(old) and page.text.startswith(new, start):
-        return True
-    return new.endswith(old) and start >= before and page.text.startswith(new, start - before)
-
-
-def _related(wanted: Wanted) -> bool:
-    equal = (wanted.old[s.a_start : s.a_end] for s in wanted.steps if s.equal)
-    if any(not is_blank(line) for run in equal for line in run):
-        return True
-    return fuzz.ratio(wanted.search[:_COMPARED], wanted.replace[:_COMPARED]) >= _ALIKE

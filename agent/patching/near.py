@@ -1,7 +1,4 @@
-"""Matches a search text with the one place of a file that is much like it.
-
-Also ranks the places of a file that a search text may have meant, for the reason of a refusal.
-"""
+"""Matches a search text with the one place of a file that is much like it."""
 
 from __future__ import annotations
 
@@ -159,7 +156,8 @@ def _mergeable(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> dict[int, i
 # A line that occurs more often than this ("return None", blank) says nothing about the place.
 _RARE = 50
 
-# Lines of the search text that are looked up by similarity when none occurs in the file.
+# Lines of the search text that are looked up by similarity where equal lines name few places.
+_FEW = 3
 _FUZZY_LINES = 4
 _FUZZY_CUTOFF = 60.0
 _FUZZY_CHARACTERS = 400
@@ -171,8 +169,8 @@ def likely_starts(lines: Sequence[str], search: Sequence[str]) -> list[int]:
     votes: Counter[int] = Counter()
     for start, weight in _votes(lines, search):
         votes[min(max(start, 0), len(lines) - 1)] += weight
-    if not votes:
-        votes.update(dict(fuzzy_votes(lines, search)))
+    for start, weight in _fuzzy_votes(lines, search) if len(votes) < _FEW else ():
+        votes[min(max(start, 0), len(lines) - 1)] += weight
     return sorted(votes, key=lambda start: (-votes[start], start))
 
 
@@ -190,7 +188,7 @@ def _votes(lines: Sequence[str], search: Sequence[str]) -> Iterator[tuple[int, i
             yield from ((index - number, 1 + _RARE // len(found)) for index in found)
 
 
-def fuzzy_votes(lines: Sequence[str], search: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _fuzzy_votes(lines: Sequence[str], search: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Return (start, similarity) of the places that have lines like the longest of `search`."""
     numbered = [(line.strip()[:_FUZZY_CHARACTERS], number) for number, line in enumerate(search)]
     longest = sorted(numbered, key=lambda pair: (-len(pair[0]), pair[1]))[:_FUZZY_LINES]

@@ -153,25 +153,24 @@ _MAX_LOOKED_INTO = 50
 # Folders in which containers keep the project, and the prefixes that diffs put before paths.
 _ROOTS = ("/testbed/", "/repo/", "/workspace/", "/app/", "/code/", "/src/", "/project/")
 DIFF_SIDES = ("a/", "b/")
-_Fits = Callable[[str], bool]
 
 
 def resolve_existing(
-    written: str, known: Collection[str], shown: Collection[str], fits: _Fits, *, distinct: bool
+    written: str, known: Collection[str], fits: Callable[[str], bool], *, distinct: bool
 ) -> str | None:
     """Return the one existing file that `written` means, None if there is none or several.
 
     It may be spelled differently, be shortened, or name a folder that the file has left. Rules are
     tried in order, and the first that finds any file decides, if the edit fits into one of them
-    only. Likeness of names does not count.
+    only.
 
     `fits`: whether the edit can be applied to a file. `distinct`: whether its text is long enough
-    to be searched in files with quite another path. `shown`: the files that the model was shown.
+    to be searched in files of other folders.
     """
     path = _unquoted(written)
     if ".." in path.split("/") or not path.strip("/"):
         return None
-    for candidates in _rules(path, known, shown, distinct=distinct):
+    for candidates in _rules(path, known, distinct=distinct):
         if candidates:
             fitting = [one for one in candidates[:_MAX_LOOKED_INTO] if fits(one)]
             if len(candidates) > _MAX_LOOKED_INTO or len(fitting) > 1:
@@ -183,7 +182,7 @@ def resolve_existing(
 
 def resolve_new(written: str, known: Collection[str]) -> str | None:
     """Return the path of a new file without the root of a container or the prefix of a diff."""
-    path = written.strip().strip("`'\"").strip()
+    path = written.strip(" `'\"")
     if ".." in path.split("/") or "\\" in path:
         return None
     folders = {folder for other in known for folder in parents(other)}
@@ -199,22 +198,15 @@ def resolve_new(written: str, known: Collection[str]) -> str | None:
     return path.removeprefix(side)
 
 
-def _rules(
-    path: str, known: Collection[str], shown: Collection[str], *, distinct: bool
-) -> Iterator[Sequence[str]]:
+def _rules(path: str, known: Collection[str], *, distinct: bool) -> Iterator[Sequence[str]]:
     normal = posixpath.normpath(path).lstrip("/")
-    if normal in known:
-        yield [normal]
-    yield [tail for tail in _tails(path) if tail in known][:1]
-    ending = f"/{normal}"
-    yield sorted(other for other in known if other.endswith(ending))
-    lower = normal.casefold()
-    yield sorted(other for other in known if other.casefold() == lower)
-    yield sorted(other for other in known if other.casefold().endswith(f"/{lower}"))
+    yield [tail for tail in (normal, *_tails(path)) if tail in known][:1]
+    yield sorted(other for other in known if other.endswith(f"/{normal}"))
+    lower = f"/{normal.casefold()}"
+    yield sorted(other for other in known if f"/{other.casefold()}".endswith(lower))
     if distinct:
         name = posixpath.basename(normal)
         yield sorted(other for other in known if posixpath.basename(other) == name)
-        yield sorted(other for other in shown if other in known)
 
 
 def _tails(path: str) -> Iterator[str]:
@@ -226,5 +218,5 @@ def _tails(path: str) -> Iterator[str]:
 
 
 def _unquoted(written: str) -> str:
-    path = written.strip().strip("`'\"").strip()
+    path = written.strip(" `'\"")
     return path if "/" in path else path.replace("\\", "/")

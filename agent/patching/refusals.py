@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,9 +10,9 @@ from rapidfuzz import fuzz
 
 from agent.patching.file_text import shown
 from agent.patching.lines import MAX_OCCURRENCES, Page, Wanted
-from agent.patching.near import fuzzy_votes, likely_starts
+from agent.patching.near import likely_starts
 from agent.shared.secrets import MASK, mask_secrets
-from agent.types import ApplyKind, Candidate, MatchTier, SearchReplace
+from agent.types import ApplyKind, Candidate, SearchReplace
 
 # A `line` hint selects the nearest occurrence within this many lines. Models count from the header
 # of an excerpt and are off by a few. A larger distance means another place.
@@ -28,32 +27,13 @@ _MIN_SIMILARITY = 0.5
 _COMPARED = 12
 _COMPARED_CHARACTERS = 20_000
 
-_SHOWN = 120
-_ELLIPSIS = re.compile(r"\s*(?:#|//)?\s*(?:\.\.\.|…).{0,40}")
-
-# Line numbers listed in a reason, and lines shown around each of several matches so that the model
-# can lengthen its search text.
-_LISTED = 20
-_CONTEXT = 2
-
-# Lines of one match that are shown. Its ends make it unique.
-_MAX_SHOWN = 40
+_SHOWN = 120  # characters of a line
+_LISTED = 20  # line numbers of occurrences
+_CONTEXT = 2  # lines around each of several matches
+_MAX_SHOWN = 40  # lines of one match; its ends make it unique
 
 # Lines around a region that may show that it holds a secret. A private key has fewer.
 _AROUND_SECRETS = 320
-
-# Two characters that belong to one word.
-_INSIDE = re.compile(r"\w\w")
-
-_LIBERTY = {
-    MatchTier.TRAILING_SPACE: "white space at line ends",
-    MatchTier.WHITE_SPACE: "white space",
-    MatchTier.PUNCTUATION: "typographic characters",
-    MatchTier.LINE_NUMBERS: "line numbers",
-    MatchTier.ELISION: "the lines left out",
-    MatchTier.BLANK_LINES: "blank lines",
-    MatchTier.NEAR: "a few lines",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +46,14 @@ class Miss:
     advice: str = ""
 
 
-def ambiguous(
-    page: Page,
-    edit: SearchReplace,
-    starts: Sequence[int],
-    spans: Sequence[tuple[int, int]],
-    tier: MatchTier,
-) -> Miss:
-    """Return the failure of an edit that matches at all `starts`; `spans` are shown."""
-    lines = [page.line_of(start) for start in starts[:_LISTED]]
-    more = len(starts) - len(lines)
-    listed = ", ".join(map(str, lines)) + (f" and {more} more" if more else "")
-    times = f"{len(starts)} times" if len(starts) < MAX_OCCURRENCES else f"{len(starts)}+ times"
-    but = f" (apart from {_LIBERTY[tier]})" if tier in _LIBERTY else ""
-    reason = f"the search text occurs {times}{but}, at lines {listed}"
-    advice = ""
-    if edit.line is None:
-        advice = 'lengthen it by neighbouring lines until it is unique, or add "line"'
-    else:
+def ambiguous(page: Page, edit: SearchReplace, spans: Sequence[tuple[int, int]]) -> Miss:
+    """Return the failure of an edit that matches at all `spans`."""
+    listed = ", ".join(str(page.line_of(start)) for start, _ in spans[:_LISTED])
+    listed += f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
+    times = f"{len(spans)}+ times" if len(spans) >= MAX_OCCURRENCES else f"{len(spans)} times"
+    reason = f"the search text occurs {times}, at lines {listed}"
+    advice = 'lengthen it by neighbouring lines until it is unique, or add "line"'
+    if edit.line is not None:
         reason += (
             f'; not exactly one of them starts nearest to "line" {edit.line} '
             f"(within {LINE_TOLERANCE} lines)"
@@ -92,39 +62,19 @@ def ambiguous(
     return Miss("ambiguous", reason, around, advice)
 
 
-def splits_word(page: Page, edit: SearchReplace, start: int, end: int) -> Miss | None:
-    """Refuse one line that occurs only inside a longer word (`x = 1` in `max = 1`)."""
-    match = page.text[start:end]
-    if "\n" in edit.search.strip("\r\n") or not match:
-        return None
-    before, after = page.text[start - 1 : start] + match[0], match[-1] + page.text[end : end + 1]
-    if not (_INSIDE.fullmatch(before) or _INSIDE.fullmatch(after)):
-        return None
-    reason = f"the search text occurs only inside a longer word, at line {page.line_of(start)}"
-    shown_lines = (_surroundings(page, edit.path, start, end),)
-    return Miss("no-match", reason, shown_lines, "quote whole lines")
-
-
 def no_match(
-    page: Page,
-    path: str,
-    wanted: Wanted,
-    applied: int | None,
-    *,
-    left_out: str | None,
-    broken: tuple[MatchTier, int] | None,
+    page: Page, path: str, wanted: Wanted, *, left_out: str | None, broken: int | None
 ) -> Miss:
     """Return the failure of an edit without a match.
 
-    `applied`: the offset of the replacement in the file. `broken`: the tier and offset of a match
-    with which the file would not parse.
+    `left_out`: a line of the replacement that stands for others. `broken`: the offset of a lenient
+    match with which the file would not parse.
     """
     if broken is not None:
-        tier, offset = broken
         return Miss(
             "broken-syntax",
-            f"the search text matches at line {page.line_of(offset)} only if {_LIBERTY[tier]} may "
-            "differ, and with the replacement there the file no longer parses",
+            f"the search text matches inexactly at line {page.line_of(broken)}, and with the "
+            "replacement there the file no longer parses",
             _nearest(page, path, wanted),
             "copy the search text byte for byte and indent the replacement alike",
         )
@@ -134,26 +84,16 @@ def no_match(
             f"the replacement leaves code out ({left_out!r}), which would delete it",
             advice="write every line, or quote only the lines that change",
         )
-    if applied is not None:
-        reason = f"the replacement is in the file already, at line {page.line_of(applied)}"
-        return Miss("no-change", reason, advice="the edit seems to be applied; leave it out")
     candidates = _nearest(page, path, wanted)
     reason = "the search text is not in the file"
     if candidates:
         reason += f"; {_what_differs(wanted.search, candidates[0])}"
-    return Miss("no-match", reason, candidates, _how_to_quote(wanted.search, page.text))
-
-
-def _how_to_quote(search: str, text: str) -> str:
-    advice = []
-    if MASK in search and MASK not in text:
-        advice.append(f'"{MASK}" stands for a value that is not shown: quote lines without it')
-    dots = (line.strip() for line in search.split("\n") if _ELLIPSIS.fullmatch(line))
-    if any(line not in text for line in dots):
-        advice.append('do not abbreviate with "...", quote every line')
-    if "\ufffd" in search:
-        advice.append("U+FFFD stands for bytes that are not text: quote lines without it")
-    return "; ".join(advice)
+    advice = ""
+    if MASK in wanted.search and MASK not in page.text:
+        advice = f'"{MASK}" stands for a value that is not shown: quote lines without it'
+    elif any(sign in wanted.search and sign not in page.text for sign in ("...", "…", "\ufffd")):
+        advice = 'quote every line as it is; "..." and U+FFFD stand for what is not shown'
+    return Miss("no-match", reason, candidates, advice)
 
 
 def _surroundings(page: Page, path: str, start: int, end: int) -> Candidate:
@@ -171,9 +111,7 @@ def _nearest(page: Page, path: str, wanted: Wanted) -> tuple[Candidate, ...]:
     if not any(line.strip() for line in search):
         return ()
     starts = likely_starts(lines, search)[:_COMPARED]
-    if len(starts) < _MAX_CANDIDATES:
-        starts.extend(start for start, _ in fuzzy_votes(lines, search) if 0 <= start < len(lines))
-    compared = (_candidate(page, path, lines, start, search) for start in dict.fromkeys(starts))
+    compared = (_candidate(page, path, lines, start, search) for start in starts)
     chosen: list[Candidate] = []
     for candidate in sorted(compared, key=lambda c: (-c.similarity, c.start)):
         apart = all(candidate.end < c.start or c.end < candidate.start for c in chosen)
@@ -185,9 +123,9 @@ def _nearest(page: Page, path: str, wanted: Wanted) -> tuple[Candidate, ...]:
 def _candidate(
     page: Page, path: str, lines: Sequence[str], start: int, search: Sequence[str]
 ) -> Candidate:
-    region = "\n".join(lines[start : start + len(search)])
-    ratio = fuzz.ratio(region[:_COMPARED_CHARACTERS], "\n".join(search)[:_COMPARED_CHARACTERS])
     end = min(len(lines), start + len(search))
+    region = "\n".join(lines[start:end])
+    ratio = fuzz.ratio(region[:_COMPARED_CHARACTERS], "\n".join(search)[:_COMPARED_CHARACTERS])
     return Candidate(path, start + 1, end, _showable(page, start + 1, end), round(ratio / 100, 3))
 
 

@@ -1,18 +1,15 @@
 """The schema of a reply: pydantic models, the JSON Schema sent to servers, and the conversion.
 
-One set of strict models serves both directions. `reply_schema` turns them into the dialect of
-OpenAI's strict `json_schema` mode: every property required, optional ones nullable, no additional
-properties, no `$ref`, `anyOf` for alternatives.
+The JSON Schema is that of OpenAI's strict mode: every property required, optional ones nullable.
 Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,8 +32,11 @@ from agent.types import (
 MAX_EDITS = 500
 
 
+_Model = TypeVar("_Model", bound="Strict")
+
+
 class Strict(BaseModel):
-    """What every shape of a reply has in common: no other keys, no conversions."""
+    """A shape of a reply: no other keys, no conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -202,38 +202,25 @@ def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
 
 # --------------------------------------------------------------------------------------- conversion
 
-# Number of problems that one reason names.
-_MAX_PROBLEMS = 10
+_MAX_PROBLEMS = 10  # named in one reason
+_MAX_MISSING = 40  # names of missing code in one reason
+_MAX_OUTDATED = 200  # a reply that calls more tests outdated describes another program
+_THOUGHT_SHOWN = 500  # characters of the thought in the reason of a reply without edits
 
-# Names of missing code in one reason.
-_MAX_MISSING = 40
-
-# A reply that calls more tests outdated describes another program.
-_MAX_OUTDATED = 200
-
-# Characters of the model's thought that a "no edit" reason repeats.
-_THOUGHT_SHOWN = 500
-
-_EDIT_MODELS: Sequence[tuple[type[Strict], frozenset[str]]] = (
-    (ReplaceSymbolModel, frozenset({"symbol"})),
-    (SearchReplaceModel, frozenset({"search", "replace"})),
-    (CreateModel, frozenset({"create"})),
-    (DeleteModel, frozenset({"delete"})),
-    (RenameModel, frozenset({"rename"})),
-    (WholeFileModel, frozenset({"content"})),
-)
+_EDIT_MODELS: Mapping[str, type[Strict]] = {
+    "symbol": ReplaceSymbolModel,
+    "search": SearchReplaceModel,
+    "create": CreateModel,
+    "delete": DeleteModel,
+    "rename": RenameModel,
+    "content": WholeFileModel,
+}
+"""The kind of an edit by the key that only this kind has."""
 
 _OF_REPAIR = frozenset({"edit", "drop"})
 
-
-def unknown_keys(reply: Mapping[str, Any]) -> bool:
-    """Whether a reply or its edits have keys that the schema lacks."""
-    edits = reply.get("edits")
-    names = _OF_REPAIR.union(*(_fields(model) for model, _ in _EDIT_MODELS[:-1]))
-    return not _fields(ReplyModel).issuperset(reply) or (
-        isinstance(edits, list)
-        and any(isinstance(edit, dict) and not names.issuperset(edit) for edit in edits)
-    )
+SAME = "same"
+"""The value of "edits" in a reply to a repair that keeps all edits of the reply before it."""
 
 
 def to_proposal(
@@ -241,40 +228,31 @@ def to_proposal(
 ) -> PatchProposal | ParseFailure:
     """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
 
-    `earlier` is the proposal that a reply to a repair may refer to (`_changed`). A list without any
-    number stands for all edits.
-
-    The failure is "schema", with the location of every problem, or for an empty list "no-edit", or
-    "needs-code" where the reply names code that it lacks.
+    `earlier` is the proposal that a reply to a repair may refer to (see `_changed`).
     """
     problems: list[str] = []
     raw = reply.get("edits")
-    partial = raw == SAME or (
-        isinstance(raw, list)
-        and any(isinstance(one, dict) and one.get("edit") is not None for one in raw)
+    numbered = isinstance(raw, list) and any(
+        isinstance(one, dict) and one.get("edit") is not None for one in raw
     )
+    partial = raw == SAME or numbered
     edits = _changed(raw, earlier, problems) if partial else _edits(raw, problems)
     given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": [], "outdated_tests": []}
-    test = given.get("reproduction_test")
-    if isinstance(test, dict):
-        given["reproduction_test"] = _present(test, ReproductionTestModel)
+    if isinstance(given.get("reproduction_test"), dict):
+        given["reproduction_test"] = _present(given["reproduction_test"], ReproductionTestModel)
     if isinstance(given.get("missing"), str):
         given["missing"] = [given["missing"]]
     rest = _checked(ReplyModel, given, "", problems)
     if problems or not isinstance(rest, ReplyModel):
-        return _schema_failure(problems)
-    wanted = rest.reproduction_test
-    test = ReproductionTest(wanted.path, wanted.content) if wanted else None
-    missing = tuple(rest.missing)
+        return ParseFailure("schema", "; ".join(problems[:_MAX_PROBLEMS]))
+    test = _test(rest.reproduction_test)
     if not edits:
-        kind: ParseKind = "needs-code" if any(map(str.strip, missing)) else "no-edit"
-        reason = _no_edit_reason(rest, missing)
-        return ParseFailure(kind, reason, missing, reproduction_test=test)
+        return _without_edits(rest, test)
     proposal = PatchProposal(
         edits=tuple(edits),
         thought=rest.thought,
         reproduction_test=test,
-        missing=missing,
+        missing=tuple(rest.missing),
         reader=reader,
         wrong_tests=wrong_tests(reply.get("wrong_tests")),
         outdated_tests=outdated_tests(reply.get("outdated_tests")),
@@ -282,8 +260,14 @@ def to_proposal(
     return _with_rest(proposal, earlier) if partial and earlier is not None else proposal
 
 
-SAME = "same"
-"""The value of "edits" in a reply to a repair that keeps all edits of the reply before it."""
+def _without_edits(reply: ReplyModel, test: ReproductionTest | None) -> ParseFailure:
+    kind: ParseKind = "needs-code" if any(map(str.strip, reply.missing)) else "no-edit"
+    reason = 'the reply asks for no edit ("edits" is empty)'
+    if reply.missing:
+        reason = f"the reply asks for code: {', '.join(reply.missing[:_MAX_MISSING])}"
+    if reply.thought.strip():
+        reason += f"; its thought: {reply.thought.strip()[:_THOUGHT_SHOWN]}"
+    return ParseFailure(kind, reason, tuple(reply.missing), reproduction_test=test)
 
 
 def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> list[Edit]:
@@ -295,29 +279,30 @@ def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> li
     if earlier is None:
         problems.append("edits: there is no earlier reply with edits to refer to; give all edits")
         return []
-    kept: dict[int, Edit] = dict(enumerate(earlier.edits, 1))
+    edits: dict[int, Edit] = dict(enumerate(earlier.edits, 1))
     added: list[Edit] = []
     for index, item in enumerate(raw if isinstance(raw, list) else ()):
         place, number = f"edits[{index}]", item.get("edit") if isinstance(item, dict) else None
         if number is None:
             edit = _edit(item, place, problems)
             added += [edit] if edit is not None else []
-        elif type(number) is not int or number not in kept:
+        elif type(number) is not int or number not in edits:
             most = len(earlier.edits)
             problems.append(f"{place}.edit: the earlier reply has no such edit (1 to {most})")
         elif item.get("drop") is True:
-            del kept[number]
+            del edits[number]
         else:
-            edit = _edit(_over(kept[number], item), place, problems)
-            kept |= {number: edit} if edit is not None else {}
-    return [*kept.values(), *added]
+            edit = _edit(_over(edits[number], item), place, problems)
+            edits |= {number: edit} if edit is not None else {}
+    return [*edits.values(), *added]
 
 
 def _over(edit: Edit, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return an edit as JSON with what is given for it; another kind of edit keeps the path."""
     own = {k: v for k, v in given.items() if k not in _OF_REPAIR and v is not None}
-    known = edit_as_json(edit)
-    return {**known, **own} if own.keys() <= known.keys() | {"line"} else {"path": edit.path, **own}
+    before = edit_as_json(edit)
+    same_kind = own.keys() <= before.keys() | {"line"}
+    return {**before, **own} if same_kind else {"path": edit.path, **own}
 
 
 def edit_as_json(edit: Edit) -> dict[str, Any]:
@@ -339,32 +324,26 @@ def edit_as_json(edit: Edit) -> dict[str, Any]:
 def _with_rest(proposal: PatchProposal, earlier: PatchProposal) -> PatchProposal:
     """Return a partial reply with what it does not repeat: the test, and outdated tests."""
     taken_back = {wrong.path for wrong in proposal.wrong_tests}
-    before = earlier.reproduction_test
-    if proposal.reproduction_test is None and before and before.path not in taken_back:
-        proposal = dataclasses.replace(proposal, reproduction_test=before)
+    test = proposal.reproduction_test
+    if test is None and earlier.reproduction_test is not None:
+        test = None if earlier.reproduction_test.path in taken_back else earlier.reproduction_test
     outdated = proposal.outdated_tests or earlier.outdated_tests
-    return dataclasses.replace(proposal, outdated_tests=outdated)
+    return dataclasses.replace(proposal, reproduction_test=test, outdated_tests=outdated)
 
 
 def reproduction_test(given: object) -> ReproductionTest | None:
     """Return the reproduction test of a reply; None for null and for what is none."""
-    with suppress(ValidationError):
-        model = ReproductionTestModel.model_validate(given)
-        return ReproductionTest(model.path, model.content)
-    return None
+    return next(map(_test, _valid([given], ReproductionTestModel)), None)
+
+
+def _test(model: ReproductionTestModel | None) -> ReproductionTest | None:
+    return ReproductionTest(model.path, model.content) if model else None
 
 
 def wrong_tests(given: object) -> tuple[WrongTest, ...]:
     """Return the earlier tests that a reply takes back; entries without a reason do not count."""
-    found = []
-    for one in given if isinstance(given, list) else []:
-        with suppress(ValidationError):
-            if isinstance(one, dict) and "why" in one:  # as in `outdated_tests`
-                one = {"reason": one["why"], **{k: v for k, v in one.items() if k != "why"}}
-            model = WrongTestModel.model_validate(one)
-            if model.path and model.reason.strip():
-                found.append(WrongTest(model.path, model.reason.strip()))
-    return tuple(found)
+    models = _valid(given, WrongTestModel)
+    return tuple(WrongTest(m.path, m.reason.strip()) for m in models if m.path and m.reason.strip())
 
 
 def outdated_tests(given: object) -> tuple[OutdatedTest, ...]:
@@ -372,24 +351,29 @@ def outdated_tests(given: object) -> tuple[OutdatedTest, ...]:
 
     Of several entries for one id the last counts.
     """
-    found: dict[str, OutdatedTest] = {}
+    tests = {
+        model.id.strip(): OutdatedTest(model.id.strip(), model.why.strip(), model.replacement or "")
+        for model in _valid(given, OutdatedTestModel)
+        if model.id.strip() and model.why.strip()
+    }
+    return tuple(tests.values())
+
+
+def _valid(given: object, model: type[_Model]) -> list[_Model]:
+    """Return the entries of a list that fit a model; a slip in another costs nothing."""
+    result = []
     for one in (given if isinstance(given, list) else [])[:_MAX_OUTDATED]:
-        if not isinstance(one, dict):
-            continue
         with suppress(ValidationError):
-            model = OutdatedTestModel.model_validate(_present(one, OutdatedTestModel))
-            if model.id.strip() and model.why.strip():
-                name = model.id.strip()
-                found[name] = OutdatedTest(name, model.why.strip(), model.replacement or "")
-    return tuple(found.values())
+            result.append(
+                model.model_validate(_present(one, model) if isinstance(one, dict) else one)
+            )
+    return result
 
 
 def _edits(raw: Any, problems: list[str]) -> list[Edit]:
-    if raw is None:
-        problems.append("edits: missing (give a list of edits; [] if nothing is to be changed)")
-        return []
     if not isinstance(raw, list):
-        problems.append("edits: must be a list")
+        missing = "missing (give a list of edits; [] if nothing is to be changed)"
+        problems.append(f"edits: {missing if raw is None else 'must be a list'}")
         return []
     if len(raw) > MAX_EDITS:
         problems.append(f"edits: {len(raw)} are too many, at most {MAX_EDITS} are taken")
@@ -404,14 +388,17 @@ def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
         return None
     # `"delete": false` asks for nothing.
     given = {k: v for k, v in raw.items() if v is not None and (k, v) != ("delete", False)}
-    fitting = [(model, keys) for model, keys in _EDIT_MODELS if keys & given.keys()]
-    if "symbol" in given and "search" not in given:
-        fitting = [pair for pair in fitting if pair[0] is not SearchReplaceModel]
+    fitting = [model for key, model in _EDIT_MODELS.items() if key in given]
+    if not fitting and "replace" in given:
+        fitting = [SearchReplaceModel]
     if len(fitting) != 1:
-        problems.append(f"{place}: {_kind_problem(given, len(fitting))}")
+        kinds = (
+            '"search" and "replace", "symbol" and "replace", "create", "rename", or "delete": true'
+        )
+        has = ", ".join(repr(key[:40]) for key in list(given)[:_MAX_PROBLEMS]) or "nothing"
+        problems.append(f"{place}: needs one of {kinds}; it has {has}")
         return None
-    model = fitting[0][0]
-    return _as_edit(_checked(model, _present(given, model), place, problems))
+    return _as_edit(_checked(fitting[0], _present(given, fitting[0]), place, problems))
 
 
 def _as_edit(model: BaseModel | None) -> Edit | None:
@@ -433,21 +420,8 @@ def _as_edit(model: BaseModel | None) -> Edit | None:
             return None
 
 
-def _kind_problem(given: Mapping[str, Any], fitting: int) -> str:
-    kinds = '"search" and "replace", "symbol" and "replace", "create", "rename", or "delete": true'
-    if fitting:
-        return f"an edit is one of {kinds}; this one mixes them"
-    has = ", ".join(repr(key[:40]) for key in list(given)[:_MAX_PROBLEMS]) or "nothing"
-    return f"needs {kinds}; it has {has}"
-
-
 def _present(given: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    return {k: v for k, v in given.items() if k in _fields(model) and v is not None}
-
-
-@functools.cache
-def _fields(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(model.model_fields)
+    return {k: v for k, v in given.items() if k in model.model_fields and v is not None}
 
 
 def _checked(
@@ -461,22 +435,3 @@ def _checked(
             path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
             problems.append(f"{path.removeprefix('.')}: {one['msg']}")
         return None
-
-
-def _schema_failure(problems: Sequence[str]) -> ParseFailure:
-    shown = "; ".join(problems[:_MAX_PROBLEMS])
-    more = len(problems) - _MAX_PROBLEMS
-    return ParseFailure("schema", shown + (f"; and {more} more" if more > 0 else ""))
-
-
-def _no_edit_reason(reply: ReplyModel, missing: Sequence[str]) -> str:
-    reason = 'the reply asks for no edit ("edits" is empty)'
-    if missing:
-        names = ", ".join(missing[:_MAX_MISSING])
-        more = len(missing) - _MAX_MISSING
-        reason = f"the reply asks for code: {names}" + (f", and {more} more" if more > 0 else "")
-    if reply.thought.strip():
-        thought = reply.thought.strip()
-        cut = "..." if len(thought) > _THOUGHT_SHOWN else ""
-        reason += f"; its thought: {thought[:_THOUGHT_SHOWN]}{cut}"
-    return reason

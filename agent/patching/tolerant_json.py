@@ -1,15 +1,8 @@
 """A JSON parser that accepts common slips of models but never guesses, and a scan for objects.
 
-Beyond RFC 8259 it takes trailing commas, `//`, `#` and `/* */` comments, raw line breaks and tabs
-in strings, single quotes, Python's `True`, `False` and `None`, and backslashes that escape nothing.
-A text with two possible meanings is a fault instead: an unknown escape beside a known one (`\\d`:
-was `\\n` next to it meant as a line break?), a key given twice with different values, an unescaped
-quote inside a string.
-
-The library `json_repair` was tried and not used: it accepts a reply that was cut off, keeps the
-last of two values of a key and changes strings with unknown escapes, all without saying so.
-
-Runs in linear time, without recursion deeper than `MAX_DEPTH` and without `eval`.
+Beyond RFC 8259 it takes trailing commas, comments, raw line breaks, single quotes, Python's words,
+and backslashes that escape nothing. What has two meanings is a fault, such as a key given twice.
+The library `json_repair` changes such texts without saying so. Linear time, bounded recursion.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 # A reply is four levels deep. Much deeper nesting is an attack or an accident.
@@ -50,25 +43,20 @@ _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": Fal
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A JSON value in a text.
-
-    `lenient`: it is no strict JSON. `alone`: it begins a code fence, or only white space stands
-    around it.
-    """
+    """A JSON value in a text. `lenient`: it is no strict JSON."""
 
     value: Any
     start: int
     end: int
     lenient: bool = False
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why no value could be read from `start`.
 
-    `truncated`: the text ended inside an open object, array or string. `reached`: how far the text
-    was read, for callers that limit their work. `keys`: keys of the outermost object so far.
+    `truncated`: the text ended inside the value. `reached`: how far the text was read. `keys`: keys
+    of the outermost object so far.
     """
 
     start: int
@@ -246,26 +234,23 @@ _MAX_REREADING = 8
 # Braces that are tried as the start of an object. Prose about code has dozens.
 _MAX_ATTEMPTS = 5_000
 
-# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not. A list
-# is of objects.
+# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not.
 _START = re.compile(r"\{(?=\s*+(?:[\"'}]|//|/\*|#|\Z))|\[(?=\s*+\{)")
 _FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=[\[{])", re.MULTILINE)
-_AROUND = "\ufeff \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All values of a text. `found` are objects with a wanted key, `others` the rest.
+    """All values of a text. `objects` have a wanted key, `others` are the rest.
 
     `ours`: the object that was meant as a reply and cannot be read. `faults`: all that cannot, this
-    one first. `cut`: where the first object or list begins inside which the text ends.
+    one first.
     """
 
-    found: tuple[Found, ...]
+    objects: tuple[Found, ...]
     others: tuple[Found, ...]
     faults: tuple[Fault, ...]
     ours: Fault | None = None
-    cut: int | None = None
 
 
 def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool]) -> Scan:
@@ -274,12 +259,11 @@ def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool])
     A broken object is kept as a fault if it begins the text or a fence, or if `is_ours` accepts its
     keys. In the last case the search ends, since the rest lies inside a broken reply.
     """
-    fences = frozenset(match.end() for match in _FENCE_OPENS.finditer(text))
-    first = len(text) - len(text.lstrip(_AROUND))
-    found: list[Found] = []
+    starts = {match.end() for match in _FENCE_OPENS.finditer(text)}
+    starts.add(len(text) - len(text.lstrip("\ufeff \t\r\n")))
+    objects: list[Found] = []
     others: list[Found] = []
     faults: list[Fault] = []
-    cut: int | None = None
     work, reread, position = Work(), 0, 0
     for _ in range(_MAX_ATTEMPTS):
         match = _START.search(text, position)
@@ -289,20 +273,15 @@ def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool])
         outcome = parse_at(text, start, work)
         if isinstance(outcome, Found):
             position = outcome.end
-            whole = start == first and not text[position:].strip()
             is_wanted = isinstance(outcome.value, dict) and not wanted.isdisjoint(outcome.value)
-            (found if is_wanted else others).append(
-                replace(outcome, alone=whole or start in fences)
-            )
+            (objects if is_wanted else others).append(outcome)
             continue
         # `{"edits": [...]}` in prose describes the format.
         if is_ours(frozenset(outcome.keys)) and not text.startswith(("...", "…"), outcome.offset):
-            return Scan(tuple(found), tuple(others), (outcome, *faults), outcome, cut)
-        if start == first or start in fences:
+            return Scan(tuple(objects), tuple(others), (outcome, *faults), outcome)
+        if start in starts:
             faults.append(outcome)
-        if outcome.truncated and cut is None:
-            cut = start
         position = start + 1
         reread += outcome.reached - start
     faults.sort(key=lambda fault: fault.offset)
-    return Scan(tuple(found), tuple(others), tuple(faults), None, cut)
+    return Scan(tuple(objects), tuple(others), tuple(faults))

@@ -1,7 +1,6 @@
 """Transfers the change from search text to replacement to the lines of the file that matched.
 
-Where search text and replacement agree, the file keeps its own lines. Only what the model changed
-is written, in the indentation of the file. So an inexact quotation changes nothing else.
+Only what the model changed is written, in the indentation of the file; other lines stay.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from itertools import pairwise
 from rapidfuzz import fuzz
 
 from agent.patching.lines import Page, Step, Wanted, indent_of, is_blank, steps
-from agent.types import Repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,8 @@ class Window:
 
 def transplant(wanted: Wanted, window: Window) -> list[str] | None:
     """Return the new lines of the window; None if the indentation of a new line is not certain."""
-    if _is_absolute(wanted, window):
-        shift: Shift | None = Shift({})
-    else:
-        new = [line for line in wanted.added if not is_blank(line)]
-        shift = Shift.between(window.pairs(wanted), new, window.uses_tabs)
+    new = [line for line in wanted.added if not is_blank(line)]
+    shift = Shift.between(window.pairs(wanted), new, window.uses_tabs)
     result: list[str] = []
     done = 0  # lines of the window that are done; those between two steps are kept
     for step in wanted.steps:
@@ -86,8 +81,7 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
 
 
 def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
-    """Return the new lines of a changed run. A line that only moves keeps its characters."""
-    moved = dict(_moved(wanted, window, step))
+    """Return the new lines of a changed run, in the indentation of the file."""
     twins = dict(_twins(wanted, window, step))
     result: list[str] = []
     for index in range(step.b_start, step.b_end):
@@ -99,18 +93,8 @@ def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list
         if indent is None:
             return None
         body = line.lstrip(" \t")
-        result.append(indent + moved.get(body.rstrip(), twins.get(index, body)))
+        result.append(indent + twins.get(index, body))
     return result
-
-
-def _moved(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, str]]:
-    """Return old lines of a changed run (stripped) that the file has too, with its characters."""
-    for old, line in window.pairs(wanted, step.a_start, step.a_end):
-        # White space at the end was meant if the reply quoted that of the file exactly.
-        bare = line.lstrip(" \t")
-        exact = old.lstrip(" \t") == bare != bare.rstrip()
-        if not exact or old in wanted.new[step.b_start : step.b_end]:
-            yield old.strip(), bare
 
 
 def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, str]]:
@@ -137,20 +121,6 @@ def _local_shift(wanted: Wanted, window: Window, step: Step) -> Shift | None:
             if shift is not None:
                 return shift
     return None
-
-
-def _is_absolute(wanted: Wanted, window: Window) -> bool:
-    """Whether the replacement is indented like the file although the search text is not."""
-    pairs = [pair for pair in window.pairs(wanted) if not is_blank(pair[0])]
-    new = [indent_of(line) for line in wanted.new if not is_blank(line)]
-    if not pairs or not new:
-        return False
-    first_old, first_file = (indent_of(line) for line in pairs[0])
-    if new[0] in (first_old, first_file):
-        return new[0] != first_old
-    least_old = min((indent_of(old) for old, _ in pairs), key=len)
-    least_file = min((indent_of(line) for _, line in pairs), key=len)
-    return min(new, key=len) == least_file != least_old
 
 
 # ------------------------------------------------------------------------------------ indentation
@@ -207,20 +177,14 @@ class Shift:
         pairs = sorted((_columns(old, self.width), old) for old in self.indents)
         lower = [pair for pair in pairs if pair[0] <= column]
         start, old = lower[-1] if lower else pairs[0]
-        line, scale = self.indents[old], self._scale([old for _, old in pairs])
-        if not self.mixed and scale == 1 and indent.startswith(old):
+        line = self.indents[old]
+        if not self.mixed and indent.startswith(old):
             return line + indent[len(old) :]
-        target = _columns(line, self.width) + (column - start) * scale
+        target = _columns(line, self.width) + column - start
         if target < 0:
             return None
-        tabs, blanks = divmod(int(target), self.width) if self.into_tabs else (0, int(target))
+        tabs, blanks = divmod(target, self.width) if self.into_tabs else (0, target)
         return "\t" * tabs + " " * blanks
-
-    def _scale(self, olds: Sequence[str]) -> float:
-        """Return the step of the file for one step of the reply (2.0 for 4 blanks instead of 2)."""
-        width = _columns(olds[-1], self.width) - _columns(olds[0], self.width)
-        first, last = (_columns(self.indents[old], self.width) for old in (olds[0], olds[-1]))
-        return (last - first) / width if width > 0 and last > first else 1
 
 
 def _step(indents: Sequence[str]) -> int:
@@ -271,44 +235,3 @@ def _changes(tokens: Sequence[str], line: str) -> list[_Change]:
         for step in steps(tokens, other)
         if not step.equal
     ]
-
-
-# ------------------------------------------------------------------------ repairs of an exact match
-
-# Lines that mostly stand at the left margin of a module.
-_OUTERMOST = re.compile(r"(?:async def|def|class|@|if __name__|from|import)\b")
-
-
-def mend_exact(
-    page: Page, wanted: Wanted, span: tuple[int, int], text: str
-) -> tuple[str, tuple[Repair, ...]]:
-    """Return the replacement `text` of an exact match, with slips that its place shows repaired."""
-    repairs: list[Repair] = []
-    start, end = span
-    if wanted.search.endswith("\n") and text and text[-1] != "\n" and end < len(page.text):
-        text += "\n"
-        note = "the replacement's last line would have run into the next one"
-        repairs.append(Repair("final-newline", note, "broken-syntax"))
-    margin = page.text[page.text.rfind("\n", 0, start) + 1 : start]
-    if margin and is_blank(margin) and len(wanted.old) == 1 and _hangs(wanted, margin):
-        # The search text is one line without its indentation, and so are all new ones.
-        text = "\n".join(
-            margin + line if number and not is_blank(line) else line
-            for number, line in enumerate(text.split("\n"))
-        )
-        note = "the replacement was indented as the text that it replaces"
-        repairs.append(Repair("indentation", note, "broken-syntax"))
-    return text, tuple(repairs)
-
-
-def _hangs(wanted: Wanted, margin: str) -> bool:
-    """Whether the new lines after the first are indented relative to the search text."""
-    depth = indent_of(wanted.old[0])
-    rest = [line for line in wanted.new[1:] if not is_blank(line)]
-    if not rest or indent_of(wanted.new[0]) != depth:
-        return False
-    if any(_OUTERMOST.match(line) for line in rest):
-        return False  # may be meant for the margin
-    return all(indent_of(line).startswith(depth) for line in rest) and not all(
-        indent_of(line).startswith(margin + depth) for line in rest
-    )

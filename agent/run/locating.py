@@ -86,7 +86,7 @@ def locate_prompt(problem: Problem, map: RepositoryMap, counter: TokenCounter) -
 
 def read_located(text: str) -> LocatingReply | None:
     """Return the places and words of a reply; None if it names no place. Never raises."""
-    for found in scan(text, {"places"}, lambda keys: "places" in keys).found:
+    for found in scan(text, {"places"}, lambda keys: "places" in keys).objects:
         if isinstance(found.value, Mapping) and (places := _texts(found.value.get("places"))):
             words = _texts(found.value.get("words"))
             short = [word for word in words if len(word) <= _WORD_LENGTH]

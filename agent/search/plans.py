@@ -192,7 +192,7 @@ def _plan_prompt(
 
 def read_plans(text: str) -> tuple[Plan, ...]:
     """Return the distinct plans of a reply, each a list of sentences; () if there is none."""
-    for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
+    for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).objects:
         lists = reply.value.get("plans") if isinstance(reply.value, dict) else None
         plans: dict[tuple[str, ...], Plan] = {}
         for texts in lists[: 4 * _PLANS] if isinstance(lists, list) else ():

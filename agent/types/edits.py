@@ -9,17 +9,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class SearchReplace:
-    """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique.
-
-    `within` (optional) holds enclosing lines such as `class X:` or `def foo(`, outermost first, one
-    a line. The match must come after them, and inside them where that can be told.
-    """
+    """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique."""
 
     path: str
     search: str
     replace: str
     line: int | None = None
-    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)

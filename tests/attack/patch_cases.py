@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from agent.types import CreateFile, DeleteFile, Edit, RenameFile, SearchReplace
 from tests.attack.cases import Case
 from tests.support.attack_world import SECRET
-from tests.support.reply_shapes import as_diff, as_envelope, as_json, as_json_lines
+from tests.support.reply_shapes import as_diff, as_envelope, as_json
 
-_SHAPES = (as_json, as_json_lines, as_diff, as_envelope)
+_SHAPES = (as_json, as_diff, as_envelope)
 _EVIL = "owned = True\n"
 
 

@@ -21,24 +21,9 @@ def as_json(edits: Sequence[Edit]) -> str:
             case DeleteFile(path):
                 return {"path": path, "delete": True}
             case RenameFile(path, to):
-                return {"path": path, "to": to}
+                return {"path": path, "rename": to}
 
     return json.dumps({"edits": [one(edit) for edit in edits]}, ensure_ascii=False)
-
-
-def as_json_lines(edits: Sequence[Edit]) -> str:
-    def one(edit: Edit) -> dict[str, object]:
-        match edit:
-            case SearchReplace(path, search, new):
-                return {"file": path, "old_str": search, "new_str": new}
-            case CreateFile(path, content):
-                return {"command": "create", "path": path, "file_text": content}
-            case DeleteFile(path):
-                return {"file": path, "delete": True}
-            case RenameFile(path, to):
-                return {"file": path, "new_path": to}
-
-    return json.dumps([one(edit) for edit in edits])
 
 
 def as_blocks(edits: Sequence[Edit]) -> str:
@@ -101,7 +86,6 @@ def as_whole_files(edits: Sequence[Edit]) -> str:
 
 SHAPES: Mapping[str, Shape] = {
     "json": as_json,
-    "json-edits": as_json_lines,
     "search-replace": as_blocks,
     "unified-diff": as_diff,
     "apply-patch": as_envelope,

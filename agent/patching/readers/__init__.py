@@ -1,20 +1,14 @@
-"""Readers of model replies, one module for each shape that models write.
+"""Readers of model replies, one for each shape that models write.
 
-A reader takes a `Reply` (see `agent.patching.readers.reply`) and returns
-
-- None if the reply does not have this shape,
-- a `Reading` with the edits and the spans of the text that they were read from,
-- a `Trouble` if the shape is there but cannot be read. It never returns a part of the edits.
-
-`agent.patching.parsing` calls every reader and decides what a reply that matches several shapes
-means.
+A reader returns None if the reply does not have its shape, a `Reading` with all edits, or a
+`Trouble` if the shape is there but cannot be read.
 """
 
 from collections.abc import Callable, Sequence
 
 from agent.patching.readers.blocks import read_blocks
 from agent.patching.readers.diffs import read_diffs
-from agent.patching.readers.hunks import read_envelopes
+from agent.patching.readers.envelopes import read_envelopes
 from agent.patching.readers.json_objects import read_json
 from agent.patching.readers.reply import Outcome, Reply
 from agent.patching.readers.whole_files import read_whole_files

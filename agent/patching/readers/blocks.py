@@ -1,16 +1,7 @@
 """SEARCH/REPLACE blocks, as the models of many editors write them.
 
-    path/of/file.py
-    <<<<<<< SEARCH
-    old lines
-    =======
-    new lines
-    >>>>>>> REPLACE
-
-Markers have 5 to 9 signs. The path stands on the line above the block or above its code fence, in
-the info string of the fence, or after SEARCH. Otherwise it is the only path that the line above
-mentions, or that of the previous block. An empty search part means a new file. A block with two
-possible readings fails the whole reply.
+Markers have 5 to 9 signs. The path stands above the block, in the info string of its code fence, or
+after SEARCH; otherwise it is that of the block before. An empty search part means a new file.
 """
 
 from __future__ import annotations
@@ -21,21 +12,19 @@ from dataclasses import dataclass
 
 from agent.patching.readers.reply import (
     Outcome,
-    Reading,
     Reply,
     Trouble,
-    looks_like_path,
     malformed,
     path_above,
-    path_on_line,
+    paths_on_line,
+    read_edits,
     truncated,
 )
 from agent.types import PatchProposal, SearchReplace
 
 _SHAPE = "SEARCH/REPLACE blocks"
-_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?SEARCH\b", re.MULTILINE)
 _MARKER = re.compile(r"^([ \t]{0,12})(<{5,9}|={5,9}|>{5,9})(?: ?(\w[^\n]{0,299}|)|>)$", re.M)
-_HEAD_WORD = re.compile(r"SEARCH>?(?:\s+block)?(?![\w/])\s*:?\s*(.*)", re.DOTALL)
+_HEAD_WORD = re.compile(r"SEARCH(?!\w)(.*)", re.DOTALL)
 _TAIL_WORD = re.compile(r"REPLACE(?!\w)")
 
 
@@ -59,33 +48,27 @@ class _Block:
 
 def read_blocks(reply: Reply) -> Outcome:
     """Read all blocks of a reply in order."""
-    if "SEARCH" not in reply.text or not _SEARCH.search(reply.text):
+    if "SEARCH" not in reply.text:
         return None
     blocks = _find_blocks(reply)
     if isinstance(blocks, Trouble):
         return blocks
     if not blocks:
         return None
-    whole = (blocks[0].start, blocks[-1].end)
-    if reply.cut_off:
-        what = "the reply was cut off at the output limit; further blocks may be missing"
-        return Trouble(truncated(what), whole)
     edits: list[SearchReplace] = []
-    floor, previous = 0, ""
+    floor, path = 0, ""
     for number, block in enumerate(blocks, start=1):
-        # A wrong guess for a new file would not be noticed.
-        infer = bool(block.search)
-        path = block.path or path_above(reply.text, block.start, floor, previous, infer=infer)
-        if path is None:
+        path = block.path or path_above(reply.text, block.start, floor, path) or ""
+        if not path:
             what = (
                 f"block {number} has no file; the line above <<<<<<< SEARCH must be the path of "
                 "the file and nothing else"
             )
-            return Trouble(malformed(reply, _SHAPE, block.start, what), whole)
+            return malformed(reply, _SHAPE, (block.start, blocks[-1].end), what)
         edits.append(SearchReplace(path, block.search, block.replace))
-        floor, previous = block.end, path
-    spans = tuple((block.start, block.end) for block in blocks)
-    return Reading(PatchProposal(tuple(edits), reader="search-replace"), spans)
+        floor = block.end
+    proposal = PatchProposal(tuple(edits), reader="search-replace")
+    return read_edits(reply, proposal, [(block.start, block.end) for block in blocks])
 
 
 def _find_blocks(reply: Reply) -> list[_Block] | Trouble:
@@ -137,28 +120,21 @@ def _block(
     search = _content(reply.text, head.body, meant[0].start, head.indent)
     replace = _content(reply.text, meant[0].body, tail.start, head.indent)
     named = _HEAD_WORD.match(head.word)
-    path = path_on_line(named[1]) if named and named[1] else None
-    return _Block(
-        head.start,
-        min(tail.body, len(reply.text)),
-        "" if not search.strip() else search,
-        replace,
-        path if path and looks_like_path(path) else None,
-    )
+    path = next(iter(paths_on_line(named[1]) if named else ()), None)
+    end = min(tail.body, len(reply.text))
+    return _Block(head.start, end, search if search.strip() else "", replace, path)
 
 
 def _content(text: str, start: int, end: int, indent: str) -> str:
     """Return the lines between two markers without the indentation that they share with them."""
     body = text[start:end]
-    if not indent or not body:
-        return body
     lines = body.split("\n")
-    if all(line.startswith(indent) or not line.strip() for line in lines):
-        return "\n".join(line[len(indent) :] for line in lines)
-    return body
+    if not indent or not all(line.startswith(indent) or not line.strip() for line in lines):
+        return body
+    return "\n".join(line[len(indent) :] for line in lines)
 
 
 def _trouble(reply: Reply, marker: _Marker, what: str, end: int | None = None) -> Trouble:
     what += "; copy the markers exactly, or give the edits as JSON"
     span = (marker.start, min(end or marker.body, len(reply.text)))
-    return Trouble(malformed(reply, _SHAPE, marker.start, what), span)
+    return malformed(reply, _SHAPE, span, what)

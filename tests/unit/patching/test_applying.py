@@ -276,18 +276,6 @@ def letters(*edits: SearchReplace, **options: Any) -> str:
     return (outcome.changes[0].after or b"").decode()
 
 
-def test_an_edit_may_quote_context_that_an_earlier_one_has_changed() -> None:
-    first = SearchReplace("l.py", "b = 2\nc = 3\n", "b = 22\nc = 3\n")
-    second = SearchReplace("l.py", "b = 2\nc = 3\nd = 4\n", "b = 2\nc = 3\nd = 44\n")
-    assert letters(first, second) == "a = 1\nb = 22\nc = 3\nd = 44\ne = 5\n"
-
-
-def test_a_text_that_an_earlier_edit_has_doubled_means_the_original() -> None:
-    first = SearchReplace("l.py", "e = 5\n", "e = 5\nb = 2\n")
-    second = SearchReplace("l.py", "b = 2\n", "b = 20\n")
-    assert letters(first, second) == "a = 1\nb = 20\nc = 3\nd = 4\ne = 5\nb = 2\n"
-
-
 def test_edits_that_overlap_are_refused() -> None:
     first = SearchReplace("l.py", "b = 2\nc = 3\n", "b = 22\nc = 33\n")
     second = SearchReplace("l.py", "c = 3\nd = 4\n", "c = 30\nd = 44\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import random
 
 import pytest
 from hypothesis import given
@@ -121,27 +120,3 @@ def test_any_bytes_can_be_opened_or_refused(data: bytes) -> None:
     if file is not None:
         end = len(file.text)
         assert file.splice(end, end, "") == Spliced(data, file.line_at(end))
-
-
-def test_an_edited_file_is_what_opening_its_bytes_gives() -> None:
-    rng = random.Random(1)
-    file = open_text("# a\n# \u00e9\nx = 1\n\u65e5 = 2\n".encode())
-    assert file is not None
-    for _ in range(200):
-        start, end = sorted(rng.randrange(len(file.text) + 1) for _ in range(2))
-        new = file.splice(
-            start, end, rng.choice(("", "y\n", "\u00e9 = 3", "\U0001f600\n\n", file.text))
-        )
-        assert isinstance(new, Spliced)
-        opened = open_text(new.data)
-        assert opened is not None
-        assert new.file is None or new.file == opened
-        file = opened if len(new.data) < 500 else file
-
-
-def test_an_edit_that_brings_a_coding_cookie_is_opened_anew() -> None:
-    file = open_text(b"x = 1\ny = 2\nz = 3\n", python=True)
-    assert file is not None
-    new = file.splice(6, 6, "# -*- coding: latin-1 -*-\n")
-    assert isinstance(new, Spliced)
-    assert new.file is None

@@ -103,14 +103,6 @@ def test_the_text_decides_between_files_of_one_name() -> None:
     assert outcome.edits[0].path == "src/shop/util.py"
 
 
-def test_a_made_up_path_is_found_among_the_files_that_were_shown() -> None:
-    edit = SearchReplace("core/money.py", *TOTAL)
-    assert isinstance(apply(edit), ApplyFailure)
-    outcome = apply(edit, shown={"src/shop/till.py": ((1, 2),), "setup.py": ()})
-    assert isinstance(outcome, AppliedPatch)
-    assert outcome.edits[0].path == "src/shop/till.py"
-
-
 def test_a_resolved_path_is_still_protected() -> None:
     edit = SearchReplace("/testbed/tests/conftest.py", "import pytest\n", "import os\n")
     outcome = apply(edit)

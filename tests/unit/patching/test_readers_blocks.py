@@ -49,10 +49,6 @@ def test_finds_the_path_above(above: str) -> None:
     assert read_blocks(above + BLOCK) == (SearchReplace("pkg/a.py", "old\n", "new\n"),)
 
 
-def test_a_path_with_spaces_needs_quotes() -> None:
-    assert read_blocks("`my file.py`\n" + BLOCK) == (SearchReplace("my file.py", "old\n", "new\n"),)
-
-
 def test_a_block_right_after_another_is_for_the_same_file() -> None:
     outcome = read_blocks(f"a.py\n```python\n{BLOCK}```\n\n```python\n{BLOCK}```\n")
     assert outcome == (SearchReplace("a.py", "old\n", "new\n"),) * 2
@@ -88,11 +84,6 @@ def test_an_underline_is_told_from_the_divider_by_its_length() -> None:
     [
         (BLOCK, "malformed", "line 1, column 1: block 1 has no file"),
         (f"Now I change the file:\n{BLOCK}", "malformed", "line 2, column 1: block 1"),
-        (
-            "In `a.py` we add:\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n",
-            "malformed",
-            "block 1",
-        ),
         (f"a.py\n{BLOCK}Now b.py and c.py:\n{BLOCK}", "malformed", "block 2"),
         ("a.py\n<<<<<<< SEARCH\nold\n=======\nne", "truncated", "block of line 2"),
         ("a.py\n<<<<<<< SEARCH\nold\n", "truncated", "block of line 2"),

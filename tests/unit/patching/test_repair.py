@@ -64,30 +64,3 @@ def test_no_line_feed_is_added_where_none_is_lost(search: str, replace: str, end
     patch = run(change(search, replace))
     assert after(patch).endswith(end)
     assert patch.repairs == ()
-
-
-# ------------------------------------------------------------------------------------- indentation
-
-
-def test_new_lines_hang_below_a_line_that_was_quoted_without_its_indentation() -> None:
-    patch = run(change("return value\n", "print(value)\nreturn value\n"))
-    assert "            print(value)\n            return value\n" in after(patch)
-    assert [repair.name for repair in patch.repairs] == ["indentation"]
-
-
-def test_new_lines_that_bring_their_indentation_stay() -> None:
-    patch = run(change("return value\n", "print(value)\n            return value\n"))
-    assert "            print(value)\n            return value\n" in after(patch)
-    assert patch.repairs == ()
-
-
-def test_a_definition_at_the_margin_stays_there() -> None:
-    patch = run(change("return None\n", "return None\n\n\ndef second():\n    pass\n"))
-    assert after(patch).endswith("    return None\n\n\ndef second():\n    pass\n")
-    assert patch.repairs == ()
-
-
-def test_what_parses_as_written_is_left_as_written() -> None:
-    patch = run(change("        if value:\n            return value\n", "        pass\n"))
-    assert "    for value in values:\n        pass\n    return None\n" in after(patch)
-    assert patch.repairs == ()

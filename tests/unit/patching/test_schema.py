@@ -57,10 +57,6 @@ def test_a_test_is_taken_back_with_a_reason_only_and_a_slip_there_costs_nothing(
     found = to_proposal({"edits": [edit], "wrong_tests": given}, "json")
     assert isinstance(found, PatchProposal)
     assert found.wrong_tests == (WrongTest("tests/t.py", "it asserts the bug"),)
-    why = [{"path": "tests/t.py", "why": "it asserts the bug"}]
-    assert to_proposal({"edits": [edit], "wrong_tests": why}, "json").wrong_tests == (
-        found.wrong_tests
-    )
 
 
 def test_alternatives_and_nullable_fields() -> None:

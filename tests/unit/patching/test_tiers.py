@@ -143,11 +143,6 @@ def test_new_lines_left_of_the_search_text_move_along() -> None:
     assert "\n    def clear(self):\n        self.items = []\n\n    def total" in text
 
 
-def test_a_replacement_in_the_files_own_indentation_is_not_moved_again() -> None:
-    search = "def total(self, prices):\n    result = 0\n"
-    assert applied(SOURCE, search, FLOAT) == ("white-space", FIXED)
-
-
 def test_new_lines_get_the_files_tabs() -> None:
     text = "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n"
     search = "    if a {\n        b()\n    }\n"
@@ -156,14 +151,6 @@ def test_new_lines_get_the_files_tabs() -> None:
         "white-space",
         "func f() {\n\tif a {\n\t\tif c {\n\t\t\tb()\n\t\t}\n\t}\n}\n",
     )
-
-
-def test_two_columns_for_four() -> None:
-    search = "  def total(self, prices):\n    result = 0\n"
-    replace = "  def total(self, prices):\n    if not prices:\n      return 0\n    result = 0\n"
-    tier, text = applied(SOURCE, search, replace)
-    assert tier == "white-space"
-    assert "        if not prices:\n            return 0\n        result = 0\n" in text
 
 
 def test_typographic_characters_that_the_file_lacks_are_read_as_plain_ones() -> None:
@@ -305,19 +292,6 @@ def at(text: str, search: str, **hints: Any) -> int | None:
     return outcome.edits[0].line if isinstance(outcome, AppliedPatch) else None
 
 
-def test_an_enclosing_line_decides() -> None:
-    assert at(TWINS, "        return 1\n") is None
-    assert at(TWINS, "        return 1\n", within="class B:") == 8
-    assert at(TWINS, "        return 1\n", within="class A:\ndef run(self)") == 3
-    assert at(TWINS, "        return 1\n", within="def run(self):") is None
-    assert at(TWINS, "return 1\n", within="class C:") is None
-
-
-def test_a_line_that_was_passed_decides() -> None:
-    text = "x = 1\n# here\nx = 1\n"
-    assert at(text, "x = 1\n", within="# here") == 3
-
-
 def test_what_was_shown_decides() -> None:
     assert at(TWINS, "        return 1\n", shown=((5, 8),)) == 8
     assert at(TWINS, "        return 1\n", shown=((1, 8),)) is None
@@ -328,7 +302,7 @@ def test_a_stricter_tier_with_several_places_ends_the_search() -> None:
     text = "  x = 1\n  y = 2\n\tx = 1\n\ty = 2\nx = 1 \ny = 2\nx = 1 \ny = 2\n"
     outcome = find(text, "x = 1\ny = 2\n", "z\n")
     assert isinstance(outcome, ApplyFailure)
-    assert "the search text occurs 2 times (apart from white space at" in outcome.reason
+    assert "the search text occurs 2 times, at lines 5, 7" in outcome.reason
 
 
 # ------------------------------------------------------------------------------------------- speed
@@ -356,23 +330,6 @@ def test_a_huge_file_takes_less_than_two_seconds(slip: object, repeated: bool) -
     started = time.process_time()
     find(text, search, search.replace("compute", "c") + "z\n")
     assert time.process_time() - started < 2
-
-
-@pytest.mark.parametrize(
-    ("search", "replace", "first"),
-    [
-        ("/**\n * Foo \n */\n", "/** \n * Foo \n * Bar\n */\n", "/**"),  # brings a blank
-        ("/** \n * Foo\n */\n", "/**  \n * Bar\n */\n", "/**"),  # two carelessnesses
-    ],
-)
-def test_a_blank_at_the_end_of_a_line_that_stays_is_not_brought_in(
-    search: str, replace: str, first: str
-) -> None:
-    file = "/**\n * Foo\n */\nfunction a() {}\n"
-    edit = SearchReplace("a.ts", search, replace)
-    outcome = apply_proposal(PatchProposal((edit,)), MemoryFiles({"a.ts": file}))
-    assert isinstance(outcome, AppliedPatch), outcome
-    assert (outcome.changes[0].after or b"").decode().split("\n")[0] == first
 
 
 def test_a_blank_that_was_quoted_to_the_letter_can_be_taken_away() -> None:

@@ -13,7 +13,6 @@ from agent.types import (
     FileChange,
     MatchTier,
     PatchProposal,
-    SearchReplace,
 )
 from tests.support.memory_files import MemoryFiles
 
@@ -97,24 +96,3 @@ def test_an_unchanged_whole_file_is_no_change() -> None:
     outcome = apply(whole("src/a.py", LINES))
     assert isinstance(outcome, ApplyFailure)
     assert outcome.failures[0].kind == "no-change"
-
-
-@pytest.mark.parametrize(
-    ("line", "after"),
-    [(1, "x\na\nb"), (2, "a\nx\nb"), (3, "a\nb\nx")],
-)
-def test_lines_are_put_in_before_a_line_that_is_named_by_its_number(line: int, after: str) -> None:
-    files = MemoryFiles({"n.txt": "a\nb"})
-    edit = SearchReplace("n.txt", "", "x\n", line)
-    outcome = apply_proposal(PatchProposal((edit,)), files)
-    assert isinstance(outcome, AppliedPatch)
-    assert outcome.changes[0].after == after.encode()
-
-
-def test_lines_are_not_put_in_beyond_the_end_or_where_they_break_the_file() -> None:
-    beyond = apply(SearchReplace("src/b/c.py", "", "x\n", 9))
-    broken = apply(SearchReplace("src/b/c.py", "", "    x = 1\n", 2))
-    assert [isinstance(one, ApplyFailure) and one.failures[0].kind for one in (beyond, broken)] == [
-        "no-match",
-        "broken-syntax",
-    ]
