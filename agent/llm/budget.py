@@ -45,11 +45,10 @@ AskHost = Callable[[], Awaitable["Spent | None"]]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run and what is spent. It is a value.
+    """The limits of a run and what is spent, as a value. Costs are in US dollars.
 
-    `max_cost` is in US dollars, `max_tokens` counts input and output together. `ceiling` is the
-    `max_cost` of the run's host, checked only when prices are known; `account` is its last
-    statement. `caching`: prompts are written to the provider's cache, which costs more.
+    `max_tokens` counts input and output. `ceiling` is the limit of the run's host, `account` its
+    last statement. `caching`: prompts are written to the provider's cache, which costs more.
     """
 
     max_cost: float | None = None
@@ -108,7 +107,6 @@ class Budget:
                 )
 
     def _amounts_left(self) -> Iterator[tuple[float, str, str]]:
-        """US dollars that are left, of what, and the setting that raises them."""
         limits = (self.max_cost, "PATCHSHOT_MAX_COST"), (self.ceiling, "RIDGES_MAX_COST_USD")
         for limit, setting in limits:
             if limit is not None and self.spent.cost_usd is not None and self.price is not None:
@@ -141,9 +139,7 @@ class _Account:
 class BudgetedChatModel(ChatModelWrapper):
     """A `ChatModel` that checks the budget before each call and records the usage after it.
 
-    Running calls count with their worst case. A failed call counts as a call; its tokens and cost
-    are unknown and count as zero or, if no price is known, make the sum unknown. The host is asked
-    before the first call and after each one.
+    Running calls count with their worst case. A failed call counts, with unknown tokens and cost.
     """
 
     def __init__(self, inner: ChatModel, budget: Budget, ask_host: AskHost | None = None) -> None:
@@ -214,7 +210,6 @@ class BudgetedChatModel(ChatModelWrapper):
         return replace(completion, usage=used)
 
     async def _ask(self) -> None:
-        """Ask the host's account, if it may have changed since the last time."""
         account = self._account
         if account.ask_host is None or account.asked:
             return

@@ -87,7 +87,6 @@ class Redactor:
         return "".join(pieces) + text[done:]
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Spans of parts, by start."""
         for start in range(len(text) - SHORTEST_SECRET + 1):
             for width in self._widths:
                 if text[start : start + width] in self._parts:
@@ -101,7 +100,6 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that touch or overlap as one."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         if merged and start <= merged[-1][1]:
@@ -165,7 +163,6 @@ def dashed_name(value: object) -> str:
 class LogFile:
     """A reporter that also appends every event except progress to a file, one JSON object a line.
 
-    Each line has `time` (UTC, milliseconds), `event` (its class, dashed) and the event's fields.
     Thread-safe. If the disk fails later, that is reported once and only the log ends.
     """
 

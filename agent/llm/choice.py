@@ -36,10 +36,9 @@ _PROVIDERS = {p.name: p.provider for p in PROTOCOLS.values() if p.provider is no
 
 
 def choose_endpoint(settings: Settings, environment: Mapping[str, str]) -> Endpoint:
-    """Choose the chat server. Pure: reads nothing but its arguments.
+    """Choose the chat server from the settings and the variables of `ENVIRONMENT_NAMES`. Pure.
 
-    `environment` holds the variables of `ENVIRONMENT_NAMES` that are set. `Endpoint.model` is ""
-    when the server's own list may choose it. Raises ConfigurationError.
+    `Endpoint.model` is "" when the server's own list may choose it. Raises ConfigurationError.
     """
     protocol = None if settings.protocol == "auto" else settings.protocol
     if protocol is not None and protocol not in PROTOCOLS:
@@ -73,8 +72,8 @@ def choose_embedding_endpoint(
 ) -> Endpoint | None:
     """Choose the embedding server from PATCHSHOT_EMBED_*; None when there is none. Pure.
 
-    Without a base URL it is the chat server (with its key), or else the first server of the
-    environment that has embeddings. A miner's proxy offers a model. Raises ConfigurationError.
+    Without a base URL it is the chat server, or else the first of the environment that has
+    embeddings. Raises ConfigurationError.
     """
     model = (settings.embed_model or "").strip()
     url = (settings.embed_base_url or "").strip()
@@ -200,7 +199,6 @@ def _key_owner(environment: Mapping[str, str], url: str) -> Endpoint | None:
 
 
 def _provider_at(url: str) -> str | None:
-    """The provider whose public server is at `url`."""
     return next((n for n, p in _PROVIDERS.items() if same_origin(p.base_url, url)), None)
 
 
@@ -215,7 +213,6 @@ def _provider_server(
 
 
 def _by_key(name: str, environment: Mapping[str, str]) -> Endpoint | None:
-    """The provider's server, if its key or its other address is set."""
     provider = _PROVIDERS[name]
     key = _key(environment, provider.key_name)
     if key is None and not _is_set(environment, provider.url_name):
@@ -251,7 +248,6 @@ def _ridges(environment: Mapping[str, str]) -> Endpoint | None:
 
 
 def _proxy(name: str, embeddings: str, environment: Mapping[str, str]) -> Endpoint | None:
-    """The miners' proxy at the address in the variable `name`."""
     base_url = _url(environment, name)
     if base_url is None:
         return None

@@ -59,12 +59,10 @@ class ChatModelWrapper:
 
 
 class HttpChatModel:
-    """`ChatModel` over HTTP, in the protocol of `endpoint.kind`.
+    """`ChatModel` over HTTP. A field that the server refuses is left out from then on.
 
-    A field that the server refuses is left out from then on. A prompt with a schema should contain
-    the word JSON, because some servers insist on it. `counter` counts tokens when the server does
-    not. `others`: models to try next when the server refuses one that the user has not chosen.
-    `on_text` is told how long a streamed reply is so far.
+    A prompt with a schema should contain the word JSON. `counter` counts tokens when the server
+    does not. `others`: models to try next when the server refuses one that the user has not chosen.
     """
 
     def __init__(
@@ -166,12 +164,10 @@ class HttpChatModel:
                 self._protocol = adapted  # otherwise a concurrent call has adapted it already
 
     def _as_failure(self, value: Any) -> Failure | None:
-        """The failure that a server sent as if it were an answer."""
         text = self._protocol.read(value)
         return read_error_text(text, self._endpoint) if isinstance(text, str) else None
 
     def _next_model(self, refused: str, failure: Failure) -> bool:
-        """Whether there is another model to try after `refused`."""
         forbidden = failure.status == 403 and not isinstance(failure.error, BudgetRefused)
         if not (isinstance(failure.error, UnknownModel) or forbidden):
             return False

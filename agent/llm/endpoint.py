@@ -27,10 +27,8 @@ _SERVED_PATHS = (
 class Endpoint:
     """One model on one server. `base_url` has no slash at the end; `why` says what chose it.
 
-    `kind` is a name of `PROTOCOLS`. `model` is "" when the server is asked for one. The names of
-    settings are those that a refusal tells to change. `run_id` is for the miners' proxy;
-    `usage_url` answers a GET, without a key, with what the run has spent. `embedding_base_url`:
-    another server of the same key.
+    `kind` is a name of `PROTOCOLS`. `model` is "" when the server is asked for one. A refusal tells
+    to change the named settings. `usage_url` gives, without a key, what the run has spent.
     """
 
     base_url: str

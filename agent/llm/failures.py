@@ -201,10 +201,9 @@ _ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that gave no usable reply.
+    """One attempt that gave no usable reply. `retry_after`: seconds, as the server asks.
 
-    `retriable`: the same request may succeed later, after `retry_after` seconds if the server says
-    so. `wrong_path`: the URL is not served at all. `wording`: the server's text, redacted.
+    `wrong_path`: the URL is not served at all. `wording`: the server's text, redacted.
     """
 
     error: ProviderError
@@ -321,7 +320,6 @@ def _failure(
 
 
 def _kind(status: int, matched: str, endpoint: Endpoint, *, refills: bool) -> str:
-    """The refusal of `_ADVICE` that a status and its wording are. `refills`: a quota does."""
     for kind, statuses, words in _RULES:
         if status not in statuses or (words is not None and not words.search(matched)):
             continue

@@ -59,12 +59,10 @@ def create_client(
     trust_env: bool = True,
     ca_bundle: str | None = None,
 ) -> httpx.AsyncClient:
-    """The client that all calls share; the caller closes it (`async with`).
+    """The client that all calls share; the caller closes it.
 
-    With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR are used.
-    `ca_bundle` is a file or folder of certificates that replaces the usual ones. Redirects are not
-    followed: a POST would turn into a GET. `transport` replaces the network. Raises
-    ConfigurationError for unusable variables.
+    `trust_env`: proxies and certificates of the environment. `ca_bundle`: certificates that replace
+    them. A redirected POST would turn into a GET, so none is followed. Raises ConfigurationError.
     """
     try:
         return httpx.AsyncClient(
@@ -99,10 +97,9 @@ def create_client(
 
 
 def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
-    """The certificates that are trusted by default, read once a process.
+    """The certificates that are trusted by default, read once a process, which takes 20 ms.
 
-    Reading takes 20 ms, so a fork server calls this before it forks. Raises OSError and
-    ssl.SSLError for files that cannot be read.
+    Raises OSError and ssl.SSLError.
     """
     names = _CERTIFICATES if trust_env else ()
     return _trusting(next(filter(None, map(os.environ.get, names)), ""))
@@ -172,10 +169,9 @@ async def exchange(
     headers: Mapping[str, str],
     stream: ReplyStream | None = None,
 ) -> Outcome:
-    """One request and its whole reply within `seconds`; no retries.
+    """One request and its whole reply within `seconds`; POST with `payload` as JSON, GET without.
 
-    POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it; the
-    time then counts from the last piece. `headers` carry the key. Cancellation passes through.
+    With `stream`, the time counts from the last piece. `headers` carry the key.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -204,7 +200,6 @@ async def _send(
     stream: ReplyStream | None,
     limit: asyncio.Timeout,
 ) -> RawReply | BadBody | JsonReply:
-    """The raw reply with its body decoded, or the JSON that a stream amounts to."""
     if stream is not None:  # compressed events would wait for each other
         headers = {**headers, "accept": "text/event-stream", "accept-encoding": "identity"}
     content = None
@@ -239,7 +234,6 @@ async def _send(
 async def _extending(
     response: httpx.Response, limit: asyncio.Timeout, seconds: float
 ) -> AsyncIterator[bytes]:
-    """The raw pieces of a reply; each one gives `seconds` for the next."""
     async for piece in response.aiter_raw():
         limit.reschedule(asyncio.get_running_loop().time() + seconds)
         yield piece

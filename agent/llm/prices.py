@@ -21,8 +21,7 @@ _CONTINUES = re.compile(r"$|[:@]|[-_](?!\d{1,2}(?!\d))(?!\d+(?:x\d+)?[a-z])")
 class Price:
     """US dollars per million input and output tokens.
 
-    `cache_read` and `cache_write` are shares of the input price, for input that is read from and
-    written to the provider's prompt cache. Unknown discounts count as none.
+    `cache_read`, `cache_write`: shares of the input price for input from and to the prompt cache.
     """
 
     input: float
@@ -61,8 +60,7 @@ def bundled_prices() -> Mapping[str, Price]:
 def find_price(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
     """The price of the longest name in `prices` (default: the bundled ones) that `model` continues.
 
-    None when no name fits: an unknown version is never priced as its predecessor. OpenRouter's
-    ":free" variants cost nothing.
+    None when no name fits: an unknown version is never priced as its predecessor.
     """
     model = _normal(model)
     if model.endswith(":free"):

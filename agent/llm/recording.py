@@ -121,7 +121,6 @@ def parse_exchange(line: bytes) -> ChatExchange | str:
 
 
 def _read(path: Path) -> list[ChatExchange]:
-    """All exchanges of a file. Raises OSError, and ConfigurationError for a line that is none."""
     exchanges = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line.strip():
@@ -237,8 +236,7 @@ class RecordingChatModel(ChatModelWrapper):
 class ReplyRecording:
     """The replies of one run, to which all of its attempts append. An attempt gets each once.
 
-    `hide` masks secrets; a reply that held one is not served again. Raises ConfigurationError if
-    the file holds anything else. The caller closes it.
+    A reply that held a secret is not served again. Raises ConfigurationError. The caller closes it.
     """
 
     def __init__(self, path: Path, hide: Callable[[str], str] = str) -> None:
@@ -250,8 +248,7 @@ class ReplyRecording:
     def take(self, prompt: Prompt, model: str, max_output_tokens: int) -> ChatExchange | None:
         """Return the next unused reply to this prompt, None if there is none.
 
-        The recorded prompt has the same hash, or differs only in measured times and addresses,
-        which tests print and which a repair prompt quotes.
+        Measured times and addresses, which tests print and repair prompts quote, may differ.
         """
         fitting = [
             exchange
@@ -285,9 +282,8 @@ def _without_varying(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 class ReplyGate:
-    """Guards the chat models of one solve; passed to `agent.wiring.open_services`.
+    """Guards the chat models of one solve. Requests keep a distance of `seconds`.
 
-    `reused` is told when an earlier reply is used again. Requests keep a distance of `seconds`.
     With `salvage`, a cancelled run waits for the call under way and keeps its reply. `broke` says
     that the provider's own budget is used up.
     """

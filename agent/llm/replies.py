@@ -58,8 +58,7 @@ def _action(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
 class ReadReply:
     """The usable parts of one reply. `text` is "" when the model wrote nothing.
 
-    Token counts and `cost_usd` are None when the server does not give them. `input_tokens` includes
-    the tokens of the cache, which are 0 when there is none.
+    Figures are None when the server does not give them. `input_tokens` includes those of the cache.
     """
 
     text: str
@@ -79,11 +78,9 @@ def without_surrogates(text: str) -> str:
 
 
 def read_chat_reply(value: Any) -> ReadReply | None:
-    """Read the JSON of a chat reply; None when it is not one.
+    """Read the JSON of a chat reply, a bare string included; None when it is not one.
 
-    Known shapes: `choices[0].message.content` as text or a list of parts, `choices[0].text`, tool
-    calls whose arguments carry the answer, a top-level `message` or `content`, a bare string. The
-    model's thoughts are left out, unless there is nothing else.
+    The model's thoughts are left out, unless there is nothing else.
     """
     if isinstance(value, str):
         text = without_thoughts(without_surrogates(value), "stop")
@@ -126,7 +123,6 @@ def without_thoughts(text: str, finish_reason: str) -> str:
 
 
 def _text(choice: Mapping[str, Any], message: Mapping[str, Any]) -> tuple[str, str]:
-    """The answer of a choice and its finish reason."""
     reason = string(choice.get("finish_reason"))
     finish = "length" if reason.lower() in _LENGTH else reason or "unknown"
     text = _content(message.get("content")) or string(choice.get("text")) or _arguments(message)
@@ -142,13 +138,11 @@ def _text(choice: Mapping[str, Any], message: Mapping[str, Any]) -> tuple[str, s
 
 
 def _functions(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Names and arguments of the tool calls of a message."""
     calls = [mapping(call) for call in _items(message.get("tool_calls"))]
     return [mapping(call.get("function")) or call for call in calls]
 
 
 def _called(message: Mapping[str, Any], finish: str) -> CalledTools | None:
-    """The tools that a message calls; calls without a name are left out."""
     calls = tuple(
         (part["name"], read_arguments(part.get("arguments")))
         for part in _functions(message)
@@ -172,7 +166,6 @@ def read_arguments(arguments: Any) -> Mapping[str, Any] | str:
 
 
 def _content(content: Any) -> str:
-    """Text of a message: a string, or the text parts of a list (reasoning parts left out)."""
     if isinstance(content, str):
         return content
     texts = []
@@ -184,7 +177,6 @@ def _content(content: Any) -> str:
 
 
 def _arguments(message: Mapping[str, Any]) -> str:
-    """The arguments of the first tool call that has any, as JSON text."""
     for part in (*_functions(message), mapping(message.get("function_call"))):
         arguments = part.get("arguments")
         if isinstance(arguments, str) and arguments.strip():
@@ -237,8 +229,7 @@ def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
 def read_vectors(value: Any, number: int) -> NDArray[np.float32] | None:
     """`number` vectors from the JSON of a reply, float32 (number, d); None for anything else.
 
-    Known shapes: `data[i].embedding` (put in the order of `index` where all have one),
-    `embeddings[i]`, `embedding` (flat or nested), a bare list (flat or nested).
+    Known: `data[i].embedding`, `embeddings[i]`, `embedding` and a bare list (flat or nested).
     """
     import numpy as np
 

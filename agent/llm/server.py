@@ -35,10 +35,10 @@ _LONGEST_ASKED = 120.0  # rate limits count in minutes; beyond two, a person sho
 
 @dataclass(frozen=True, slots=True)
 class Retrier:
-    """Tries calls again. Waits double from `first_wait` to `longest_wait` seconds.
+    """Tries calls again. Waits double from `first_wait` to `longest_wait` seconds, or are as asked.
 
-    A Retry-After is obeyed; one of over two minutes ends the tries. `time_left`: seconds until the
-    deadline of the run. `jitter` gives values in [0, 1) that spread the waits of parallel callers.
+    `time_left`: seconds until the deadline of the run. `jitter` gives values in [0, 1) that spread
+    the waits of parallel callers.
     """
 
     tries: int = 4
@@ -89,11 +89,9 @@ REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
 
 
 class ModelServer:
-    """Sends JSON to one endpoint, in the headers of its protocol.
+    """Sends JSON to one endpoint. The first root of its protocol that serves is remembered.
 
-    A protocol has several roots for its paths. If the first answers 404, 405 or with a web page,
-    the next one is tried, and the one that works is remembered. `client` is not closed here. With
-    `embeddings`, `models` lists the models that embed.
+    `client` is not closed here. With `embeddings`, `models` lists the models that embed.
     """
 
     def __init__(
@@ -121,10 +119,9 @@ class ModelServer:
         check: Callable[[Any], Failure | None] = lambda _: None,
         stream: Callable[[], ReplyStream] | None = None,
     ) -> Outcome:
-        """POST to `path` under the base URL, with retries.
+        """POST to `path`, with retries. `check` recognises 2xx replies that failed.
 
-        `check` recognises 2xx replies that are failures. `stream` makes the reader of one try.
-        Raises TimeLimitExceeded when the run's time is over before a try.
+        `stream` makes the reader of one try. Raises TimeLimitExceeded.
         """
 
         async def attempt() -> Outcome:
@@ -170,7 +167,6 @@ class ModelServer:
         seconds: float,
         stream: ReplyStream | None = None,
     ) -> Outcome:
-        """The answer under the first root that serves the path."""
         outcomes = []
         for root in self._roots:
             outcome = await exchange(
@@ -239,9 +235,7 @@ class Resolved:
 async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
     """The server's endpoint with a model: its own, or one of the server's list.
 
-    Asks the server only when the endpoint has no model or only the server knows its price. A
-    miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError when
-    the user has to choose.
+    A miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError.
     """
     endpoint, protocol = server.endpoint, server.protocol
     needs_price = protocol.serves_runs or (

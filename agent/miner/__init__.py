@@ -19,9 +19,7 @@ from agent.miner import front
 def agent_main(input: Mapping[str, Any] | None) -> str | dict[str, str]:
     """A patch for the problem in `input`, in the form of the contract (docs/guide/miner.md).
 
-    Returns `{"patch": str}` in the environment of the first version, otherwise a non-empty str.
-    Raises an error of `agent.errors` when there is no valid patch: ProviderError if the model
-    could not be reached.
+    Raises an error of `agent.errors`: ProviderError if the model could not be reached.
     """
     place = str(Path(__file__).resolve().parents[2])
     outcome = front.solve(input, front.Program(path=place), os.environ)

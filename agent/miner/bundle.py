@@ -1,8 +1,6 @@
 """`agent bundle`: the program as one plain source file, as the miner contract takes it.
 
-The file holds the code that the caller's process runs, all carried files as texts, and
-`agent_main`. `check_bundle` checks it as the uploads and loaders of the contract do
-(docs/guide/miner.md).
+It holds the code that the caller's process runs, all carried files as texts, and `agent_main`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ MAX_BYTES = 2 * 1024 * 1024
 
 PACKAGES = ("agent", "sandbox", "prompts")
 
-# A miner's container uses none of these; where an option asks for one, its import fails and says
-# so.
+# A miner's container uses none of these.
 LEFT_OUT = (
     "agent/__main__.py",
     "agent/api.py",
@@ -94,8 +91,7 @@ class Bundle:
 def make_bundle(root: Path | None = None, *, limit: int = MAX_BYTES) -> Bundle:
     """Bundle the sources below `root` (None: this installation's). The same bytes each time.
 
-    Comments and docstrings are left out if the bundle would exceed `limit` bytes. Raises
-    ConfigurationError when the declared packages are not known.
+    Comments and docstrings are left out above `limit` bytes. Raises ConfigurationError.
     """
     root = root or Path(__file__).resolve().parents[2]
     whole = _make(root, thin=False)
@@ -112,16 +108,13 @@ def _make(root: Path, *, thin: bool) -> Bundle:
         (
             (root / _FRONT).read_text("utf-8"),
             f"\n\n_REQUIREMENTS = {pformat(requirements, width=96)}\n\n",
-            "# Modules, prompts and numbers by path. They are written to a private folder, which\n",
-            "# is removed in the end, and read from there by the worker.\n",
+            "# Modules, prompts and numbers by path; the worker reads them in its own folder.\n",
             f"_FILES = {{\n{entries}}}\n",
             _TAIL,
         )
     )
     sha256 = hashlib.sha256(body.encode("utf-8")).hexdigest()
-    head = (
-        f"# Patchshot {__version__} in one file, made by `agent bundle`; the sources are below.\n"
-    )
+    head = f"# Patchshot {__version__} in one file, made by `agent bundle`.\n"
     lines = tuple(requirement for _, _, requirement in requirements)
     return Bundle(f"{head}{_HASH_LINE}{sha256}\n{body}", tuple(files), lines, sha256)
 
@@ -144,11 +137,7 @@ def carried_files(root: Path) -> Mapping[str, str]:
 
 
 def without_comments(source: str) -> str:
-    """`source` without comments and docstrings.
-
-    The docstrings of the module and of classes keep their first line: the schema of the reply has
-    those of its classes.
-    """
+    """`source` without comments and docstrings; the reply's schema has first lines of classes."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
@@ -162,10 +151,7 @@ def without_comments(source: str) -> str:
 
 
 def as_literal(text: str) -> str:
-    """A literal that says the text; words that a text scan refuses have their first letter escaped.
-
-    The rest is a raw string in three quotes where that says the same, else one literal a line.
-    """
+    """A literal of the text; words that a text scan refuses have their first letter escaped."""
     parts = [
         f'"\\x{ord(part[0]):02x}{part[1:]}"' if part in HIDING_WORDS else _plain_literal(part)
         for part in _HIDING.split(text)
@@ -189,11 +175,7 @@ def _plain_literal(text: str) -> str:
 
 
 def needed(root: Path, files: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """(import name, package, requirement) of the declared packages that `files` use.
-
-    A string counts if it is the name of a package or begins with it: grammars and plugins are
-    named that way.
-    """
+    """(import name, package, requirement) of the declared packages that code or strings name."""
     declared = declared_packages(root)
     names: set[str] = set()
     for name, text in files.items():
@@ -217,10 +199,8 @@ def _names(tree: ast.Module) -> Iterator[str]:
 def declared_packages(root: Path) -> Mapping[str, str]:
     """Import name -> requirement, of each installed package that is declared without an extra.
 
-    The declaration is that of the checkout at `root`, else the metadata of the installation. Raises
-    ConfigurationError when there is neither.
+    Raises ConfigurationError.
     """
-    lines: list[str] = []
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
         lines = list(project["dependencies"])
@@ -242,7 +222,6 @@ def declared_packages(root: Path) -> Mapping[str, str]:
 
 
 def _distribution(requirement: str) -> str:
-    """The normalised name (PEP 503) of the distribution in a requirement."""
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
     return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
 
@@ -270,7 +249,7 @@ print(json.dumps([type(said).__name__, str(said)]))
 
 @dataclass(frozen=True, slots=True)
 class BundleCheck:
-    """One check: its name, whether it passed, and what was found."""
+    """One check: its name, whether it passed, and what was seen."""
 
     check: str
     ok: bool
@@ -290,12 +269,10 @@ def check_bundle(path: Path) -> tuple[BundleCheck, ...]:
     except (UnicodeDecodeError, SyntaxError, ValueError) as error:
         return size, BundleCheck("source", False, f"no Python source in UTF-8: {error}")
     entry, signature = _entry(tree), _hash(text)
-    unfit = [one.check for one in (entry, signature) if not one.ok]
-    if unfit:
-        detail = f"not loaded, as the check of the {' and the '.join(unfit)} failed"
-        loader = BundleCheck("loader", False, detail)
-    else:
+    if entry.ok and signature.ok:
         loader = _loads(path)
+    else:
+        loader = BundleCheck("loader", False, "not loaded, as an earlier check failed")
     source = BundleCheck("source", True, "Python in UTF-8")
     return size, source, entry, _words(text), signature, loader
 
@@ -312,15 +289,12 @@ def _entry(tree: ast.Module) -> BundleCheck:
 
 
 def _words(text: str) -> BundleCheck:
-    hits = [
-        f"{word!r} in line {number}: {line.strip()[:60]}"
-        for number, line in enumerate(text.splitlines(), 1)
-        for word in HIDING_WORDS
-        if word in line
-    ]
-    if not hits:
-        return BundleCheck("words", True, "nothing that unpacks or runs a hidden text")
-    return BundleCheck("words", False, f"a text scan refuses {'; '.join(hits[:3])}")
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _HIDING.search(line)
+        if match:
+            reason = f"a text scan refuses {match[0]!r} in line {number}: {line.strip()[:60]}"
+            return BundleCheck("words", False, reason)
+    return BundleCheck("words", True, "nothing that unpacks or runs a hidden text")
 
 
 def _hash(text: str) -> BundleCheck:
@@ -334,7 +308,6 @@ def _hash(text: str) -> BundleCheck:
 
 
 def _loads(path: Path) -> BundleCheck:
-    """Load and call the file with this interpreter, in an empty folder."""
     with tempfile.TemporaryDirectory(prefix="patchshot-check-") as folder:
         try:
             done = subprocess.run(
@@ -350,8 +323,7 @@ def _loads(path: Path) -> BundleCheck:
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     if done.returncode != 0 or not lines:
         errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        detail = errors[-1] if errors else f"exit code {done.returncode}"
-        return BundleCheck("loader", False, detail)
+        return BundleCheck("loader", False, errors[-1] if errors else f"exit {done.returncode}")
     kind, message = json.loads(lines[-1])
     ok = kind == "AgentFailure" and "problem_statement" in message
     return BundleCheck("loader", ok, f"loads without sys.modules; an empty input: {message}")

@@ -1,16 +1,10 @@
 """The part that runs in the caller's process: it starts the worker and returns its patch in time.
 
-`agent bundle` carries this file unchanged. So it imports only the standard library, uses no
-dataclasses (they look up their module, which the fourth version's loader does not register), and
-has a syntax that every Python since 3.7 reads, to say that a newer one is needed.
-
-The worker is a process of its own. A stage that hangs (also in C code that holds the interpreter's
-lock), a crash, or the kernel's out-of-memory killer ends the worker, but the patch that it has
-reported is not lost. Its module names are its own, too: the caller's file may be called `agent`.
+`agent bundle` carries this file unchanged: standard library only, no dataclasses (the fourth
+version's loader does not register the module), and a syntax that every Python since 3.7 reads.
 
 Over the pipes go one JSON line to the worker, whose input stays open as a sign of life, and JSON
-lines back: `{"patch": str or null}` for each better patch (null: none is valid any more), and at
-last `{"end": {"error": str, "message": str}}`.
+lines back: `{"patch": str or null}` for each better patch, at last `{"end": {"error", "message"}}`.
 """
 
 from __future__ import annotations
@@ -39,17 +33,14 @@ INPUT_KEYS = ("instance_id", "problem_statement", "repo", "base_commit", "run_id
 # Used when no clock is given: the shortest that version three is known to have given.
 DEFAULT_SECONDS = 1500.0
 
-# The caller's clock also covers its own start and its check of the patch. So 5% of it is reserved,
-# at least 15 s (a slow disk), at most 90 s (the longest known clock is 2400 s), never over half.
+# The caller's clock also covers its own start and its check of the patch: 5% of it, within these.
 RESERVE_SHARE = 0.05
 RESERVE_RANGE = (15.0, 90.0)
 
-# The worker ends by itself this long before its time is up, to remove its copies and processes; of
-# a short clock it takes at most this share.
+# The worker ends by itself this long before its time is up, at most this share of a short clock.
 WRAP_UP_SECONDS = 5.0
 WRAP_UP_SHARE = 0.1
-# Time that a worker has after its last message, and after it was asked to end.
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 3.0  # for a worker after its last message, and after it was asked to end
 # If the caller was killed and the worker hangs, the kernel ends it this long after the clock.
 ALARM_SECONDS = 30.0
 _LONGEST_ALARM = 1 << 30  # seconds that alarm(2) takes
@@ -174,8 +165,7 @@ def _seconds(text: str | None) -> float | None:
 def as_answer(patch: str, environ: Mapping[str, str]) -> str | dict[str, str]:
     """The patch in the form of the caller's version of the contract.
 
-    The first version, and no later one, names its proxy AI_PROXY_URL: it takes `{"patch": str}`,
-    the others a str. PATCHSHOT_MINER_ANSWER (`dict` or `text`) wins over that.
+    The first version alone names its proxy AI_PROXY_URL. PATCHSHOT_MINER_ANSWER wins over that.
     """
     wish = environ.get("PATCHSHOT_MINER_ANSWER", "").strip().lower()
     later = ("SANDBOX_PROXY_URL", "EVALUATION_RUN_ID", "OPENROUTER_API_KEY")
@@ -202,9 +192,8 @@ def _private_folder() -> Iterator[Path]:
 
 def _unpack(files: Mapping[str, str], folder: Path) -> Path:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode("utf-8"))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode("utf-8"))
     return folder
 
 
@@ -238,19 +227,13 @@ def _run(
         start_new_session=True,
     )
     try:
-        _send(process, header)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once; its output tells how
+            process.stdin.write(json.dumps(header).encode("ascii") + b"\n")
+            process.stdin.flush()
         return _collect(process, deadline)
     finally:
         _end(process)
-
-
-def _send(process: subprocess.Popen[bytes], header: Mapping[str, Any]) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(header).encode("ascii") + b"\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it died at once; reading its output tells how
 
 
 def _collect(process: subprocess.Popen[bytes], deadline: float) -> MinerResult:
@@ -271,7 +254,6 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> MinerResult:
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[str, Any]]:
-    """The lines of the worker, until it ends or time is up."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     poll = select.poll()
@@ -279,15 +261,14 @@ def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[s
     rest = b""
     while True:
         left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(min(left, 60.0) * 1000):
-            if left <= 0:
-                return
+        if left <= 0:
+            return
+        if not poll.poll(min(left, 60.0) * 1000):
             continue
         data = os.read(descriptor, 1 << 16)
         if not data:
             return
-        lines = (rest + data).split(b"\n")
-        rest = lines.pop()
+        *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             yield json.loads(line.decode("ascii"))
 
@@ -309,17 +290,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    """The descendants of `root`, from the parents in proc(5) stat, nearest first."""
     children: dict[int, list[int]] = {}
     for entry in sorted(Path("/proc").iterdir()):
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    descendants: list[int] = []
-    pending = [root]
-    while pending:
-        below = children.get(pending.pop(0), [])
-        descendants.extend(below)
-        pending.extend(below)
-    return descendants
+    descendants = [root]
+    for pid in descendants:
+        descendants.extend(children.get(pid, []))
+    return descendants[1:]

@@ -1,7 +1,6 @@
 """The worker: one task of the contract in a process of its own, started by `agent.miner.front`.
 
-It solves as `agent solve` does and reports each better patch at once. It imports other modules
-late, so that it can report what a broken environment lacks.
+It imports other modules late, so that it can report what a broken environment lacks.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
 # The repository in the first three versions of the contract; the fourth starts in it.
 CONTRACT_REPOSITORY = Path("/sandbox/repo")
 
-# Ends of a chat call (`agent.types.events.ModelCall.status`) for which its server is responsible:
-# it was under way when the clock ran out, or it failed before.
+# Ends of a chat call for which its server is responsible.
 _UNANSWERED = frozenset({"cancelled", "provider-error", "provider-unreachable"})
 
 # The least time for retrieval, the first call and its checks.
@@ -70,10 +68,7 @@ class Channel:
     _sent: str | None = None
 
     def patch(self, diff: bytes | None) -> None:
-        """Report the best patch, or that there is none any more, if that is news.
-
-        The contract carries text: a diff that is not UTF-8 is `unsendable` and counts as none.
-        """
+        """Report the best patch if that is news; one that is not UTF-8 is `unsendable`, so none."""
         try:
             text = diff.decode("utf-8") if diff else None
         except UnicodeDecodeError:
@@ -96,24 +91,19 @@ class Channel:
 
 @dataclass(slots=True)
 class AnswerWatch:
-    """A reporter that passes events on and notes whether the chat model has ever answered."""
+    """A reporter that passes events on and notes whether the model was asked and never answered."""
 
     forward: Reporter
-    unanswered: int = 0
-    answered: int = 0
+    is_dead: bool = False
+    _answered: bool = False
 
     def __call__(self, event: Event, /) -> None:
-        """Count the calls of the chat model by how they ended."""
+        """Look at how a call of the chat model ended."""
         if getattr(event, "kind", "") == "chat":
             status = getattr(event, "status", "")
-            self.unanswered += status in _UNANSWERED
-            self.answered += status in ("ok", "cut-off")
+            self._answered |= status in ("ok", "cut-off")
+            self.is_dead = not self._answered and (self.is_dead or status in _UNANSWERED)
         self.forward(event)
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the model was asked and never answered."""
-        return self.unanswered > 0 and self.answered == 0
 
 
 def main(header: Mapping[str, Any], descriptor: int) -> None:
@@ -145,10 +135,7 @@ def _end_with_parent() -> None:
 
 
 def say_end(channel: Channel, result: RunRecord, seconds: float, *, is_dead: bool) -> None:
-    """Send the reason why there is no patch. It is ignored if there is one.
-
-    `is_dead`: the model never answered, so its server is responsible for the lack of time.
-    """
+    """Send the reason why there is no patch. `is_dead`: the model never answered."""
     status = Status(result.status)
     reason = result.message.strip()
     if status is Status.TIME_LIMIT:
@@ -164,10 +151,7 @@ def say_end(channel: Channel, result: RunRecord, seconds: float, *, is_dead: boo
 
 
 def solve(task: Mapping[str, Any], channel: Channel) -> None:
-    """Run the task, whose `seconds` are what is left of the clock, and send the last message.
-
-    Raises PatchshotError when it cannot begin.
-    """
+    """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
     from agent.retrieval.weights import MODELS, restore
     from agent.run.problem import problem_from_text
     from agent.settings import environment, load
@@ -193,10 +177,7 @@ def solve(task: Mapping[str, Any], channel: Channel) -> None:
 
 @contextlib.contextmanager
 def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
-    """Lines on stderr, and PATCHSHOT_LOG_FILE where it is set; keys are masked in both.
-
-    Raises ConfigurationError for a log inside the repository, where nothing may be left behind.
-    """
+    """Lines on stderr, and the log where it is set, outside the repository; keys are masked."""
     from agent.llm import LogFile, Redactor
     from agent.settings import secret_values
     from agent.shared.console import PlainReporter
@@ -232,10 +213,7 @@ def _snapshot(
 def find_repository(
     chosen: str | None, working_directory: Path, agreed: Path = CONTRACT_REPOSITORY
 ) -> Path:
-    """PATCHSHOT_REPO if it is set, else the contract's folder, else the working directory.
-
-    Raises RepositoryError, which names these folders.
-    """
+    """PATCHSHOT_REPO, else the contract's folder, else the working directory."""
     from agent.repository import locate
 
     if chosen:
@@ -264,11 +242,11 @@ async def _solve(
     from agent.wiring import open_services, solve_options
 
     ledger = Ledger(on_record=lambda attempts: channel.patch(best_valid_diff(attempts)))
+
+    def begin(settings: Settings) -> AbstractAsyncContextManager[Services]:
+        return open_services(settings, problem, snapshot, reporter, ledger)
+
     async with AsyncExitStack() as stack:
-
-        def begin(settings: Settings) -> AbstractAsyncContextManager[Services]:
-            return open_services(settings, problem, snapshot, reporter, ledger)
-
         services = await open_best(stack, begin, settings, reporter)
         left = max(deadline - time.monotonic(), _LEAST_SECONDS)
         # The contract takes the patch alone, which another test does not change.
@@ -300,9 +278,7 @@ async def open_best(
 ) -> Services:
     """Open the services; without tests, and with a warning, if no sandbox works here.
 
-    A container of the contract often forbids what a sandbox needs. It isolates by itself, but only
-    its owner may decide that the target's code runs there unprotected
-    (PATCHSHOT_UNSAFE_NO_SANDBOX).
+    Only its owner may decide that the target's code runs unprotected (PATCHSHOT_UNSAFE_NO_SANDBOX).
     """
     from agent.types.events import Notice
 

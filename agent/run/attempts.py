@@ -241,7 +241,6 @@ def with_another_test(
 def _with_test_file(
     patch: AppliedPatch, before: ReproductionTest | None, test: ReproductionTest
 ) -> AppliedPatch:
-    """Return a patch with one new test file in place of another."""
     from agent.patching import unified_diff
 
     gone = before.path if before else None
@@ -265,11 +264,7 @@ _SEEMS_FIXED = "the issue seems to be fixed already"
 
 
 def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
-    """Return the status and the message of a run that ended by itself, after these attempts.
-
-    The status is that of the best patch; without one, that of the last attempt. If the best
-    attempt is not what ended the run, the message says first what did.
-    """
+    """Return the status and the message of a run that ended by itself: those of its best patch."""
     last, best = attempts[-1], furthest(attempts)
     assert best is not None
     if best.patch is None:
@@ -306,7 +301,6 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
 
 
 def _both_sides(last: Attempt, best: Attempt) -> str:
-    """Say that model and tests disagree, with the words of the model and of the tests."""
     tests, thought = best.reason, last.proposal.thought if last.proposal else ""
     first, _, rest = tests.partition("\n")
     model = f' The model says: "{" ".join(thought.split())[:_REASON_SHOWN]}"' if thought else ""

@@ -22,13 +22,7 @@ BuildPrompt = Callable[[ContextBundle], Prompt]
 
 @dataclass(slots=True)
 class Calls:
-    """Sends prompts to the model, which may change during the run.
-
-    `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
-    prompt was too long. `requests` has the code that replies ask for. `goes_on`: the conversation
-    began in an earlier run and has the context of that run. `preparing` is the work of the
-    validator that needs no patch.
-    """
+    """Sends prompts to the model, which may change during the run. Sizes are in tokens."""
 
     services: Services
     context: ContextSteps
@@ -55,14 +49,10 @@ class Calls:
         """Send the prompt; once more, made smaller, if the server finds it too long."""
         prompt = await asyncio.to_thread(build, self.context.bundle)
         try:
-            return await self._send(prompt)
+            return await self.send(prompt)
         except ContextTooLong as error:
             await self._make_smaller(prompt, error)
-            return await self._send(await asyncio.to_thread(build, self.context.bundle))
-
-    async def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> Completion:
-        """Send a prompt whose reply is no patch."""
-        return await self._send(prompt, schema)
+            return await self.send(await asyncio.to_thread(build, self.context.bundle))
 
     async def draw(self, build: BuildPrompt, samples: int) -> list[Completion]:
         """Send the prompt `samples` times, at once; smaller if it is too long.
@@ -70,34 +60,31 @@ class Calls:
         The replies are in the order of their texts: the same replies, the same choice.
         """
         prompt = await asyncio.to_thread(build, self.context.bundle)
-        drawn = await self._send_at_once(prompt, samples)
+        drawn = await self._send_all(prompt, samples)
         error = next((one for one in drawn if isinstance(one, ContextTooLong)), None)
         if error is not None:
             await self._make_smaller(prompt, error)
             prompt = await asyncio.to_thread(build, self.context.bundle)
-            drawn = await self._send_at_once(prompt, samples)
-        failed = [one for one in drawn if not isinstance(one, Completion)]
-        got = [one for one in drawn if isinstance(one, Completion)]
-        if not got:
+            drawn = await self._send_all(prompt, samples)
+        failed = [one for one in drawn if isinstance(one, PatchshotError)]
+        replies = [one for one in drawn if isinstance(one, Completion)]
+        if not replies:
             raise failed[0]
         if failed:
-            note = f"{len(got)} of {len(drawn)} samples: {failed[0]}"
+            note = f"{len(replies)} of {len(drawn)} samples: {failed[0]}"
             self.services.reporter(Notice(note, "warning"))
-        return sorted(got, key=lambda one: one.text)
+        return sorted(replies, key=lambda one: one.text)
 
-    async def _send_at_once(
-        self, prompt: Prompt, samples: int
-    ) -> list[Completion | PatchshotError]:
-        calls = (self._send_or_error(prompt) for _ in range(samples))
-        return list(await asyncio.gather(*calls))
+    async def _send_all(self, prompt: Prompt, samples: int) -> list[Completion | PatchshotError]:
+        calls = (self.send(prompt) for _ in range(samples))
+        drawn = await asyncio.gather(*calls, return_exceptions=True)
+        for one in drawn:
+            if not isinstance(one, Completion | PatchshotError):
+                raise one
+        return drawn  # type: ignore[return-value]
 
-    async def _send_or_error(self, prompt: Prompt) -> Completion | PatchshotError:
-        try:
-            return await self._send(prompt)
-        except PatchshotError as error:
-            return error
-
-    async def _send(self, prompt: Prompt, schema: Mapping[str, Any] | None = None) -> Completion:
+    async def send(self, prompt: Prompt, schema: Mapping[str, Any] | None = None) -> Completion:
+        """Send a prompt once; without a `schema`, the reply is a patch."""
         if self.preparing is None:  # while the model thinks
             self.preparing = asyncio.create_task(self.services.validator.prepare())
         with self.context.timer.stage("call", self.services.chat.model) as note:
@@ -131,7 +118,6 @@ class Calls:
         return [code.tokens for code in self._answers(self.context.bundle)]
 
     def _answers(self, bundle: ContextBundle) -> list[AskedCode]:
-        """The code of every request so far, without what stands in the conversation before it."""
         return self.requests.answers(self.context.ranking, None if self.goes_on else bundle)
 
     async def _make_smaller(self, prompt: Prompt, error: ContextTooLong) -> None:
@@ -151,7 +137,11 @@ class Calls:
         if room is None:
             raise error
         self.max_output_tokens, self.window = room.output, error.limit
-        note = room.explain(error)
+        window = "" if error.limit is None else f"'s window of {error.limit:,} tokens"
+        note = (
+            f"the prompt was too long for the model{window}: the context now has at most "
+            f"{room.context:,} tokens, the reply {room.output:,}"
+        )
         self.services.reporter(Notice(f"{note}; trying once more", "warning"))
         if room.context < before:
             if asked:

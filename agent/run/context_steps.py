@@ -21,11 +21,7 @@ BACKGROUND_SHARE = 0.25
 
 @dataclass(slots=True)
 class ContextSteps:
-    """The steps before the first call. The ledger holds what they made last.
-
-    `view` has the files that retrieval sees: all, or those of the snapshot's scope. `background`
-    is what stands beside the code in every context of this run.
-    """
+    """The steps before the first call. `view` has the files that retrieval sees."""
 
     problem: Problem
     snapshot: Snapshot

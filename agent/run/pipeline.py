@@ -397,7 +397,7 @@ class _Run:
         hints = find_test_hints(self.problem, self.context.ranking, self.context.view, counter)
         prompt = another_test_prompt(self.problem, done, hints, counter)
         try:
-            completion = await self.calls.ask(prompt, schema_of_test())
+            completion = await self.calls.send(prompt, schema_of_test())
             test, include = read_test(completion.text), self.options.include_test
             attempt = with_another_test(done, completion, test, include=include)
             self.ledger.record(attempt)

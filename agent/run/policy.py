@@ -10,8 +10,9 @@ test        one call for another reproduction test, where nothing but that keeps
 give up     end with the status of the best attempt; also where the issue seems fixed already, or a
             reply repeats the patch before it and the same tests fail
 
-After a failure, what is left and has solved most per dollar comes first (`MEASURED`). More samples
-are only drawn with the first call (`--samples`): after a failure they solve less for more tokens.
+On 28 larger fixes (docs/design/benchmarks.md) a repair solved 5 of 8 at 14,600 tokens in and 550
+out, the iterative mode 4 of 6 at 54,400 and 2,400, so that the repair comes first. Two more samples
+solved 1 of 5 at 21,800 and 3,600, so that they are only drawn with the first call.
 """
 
 from __future__ import annotations
@@ -28,51 +29,17 @@ from agent.settings import CODE_ROUNDS, MIN_CONTEXT_TOKENS
 class NextStep(enum.Enum):
     """What the pipeline does after an attempt."""
 
-    ACCEPT = "accept"
-    SEND_CODE = "send-code"
-    REPAIR = "repair"
-    ITERATE = "iterate"
-    ANOTHER_TEST = "another-test"
-    GIVE_UP = "give-up"
-
-
-# Tokens of a prompt that cost as much as one of a reply: the median of `agent/llm/prices.toml`.
-_REPLY_PRICE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """How often a step ended a run with an accepted patch, and its mean tokens."""
-
-    solved: int
-    tries: int
-    tokens_in: int
-    tokens_out: int
-
-    @property
-    def gain(self) -> float:
-        """Accepted patches per dollar; the unit is one over the price of a prompt's token."""
-        return self.solved / self.tries / (self.tokens_in + _REPLY_PRICE * self.tokens_out)
-
-
-MEASURED = {
-    NextStep.REPAIR: Measured(5, 8, 14_600, 550),
-    NextStep.ITERATE: Measured(4, 6, 54_400, 2_400),
-}
-"""The steps after a failed patch, on 28 larger fixes of 2026 (docs/design/benchmarks.md).
-
-Two more samples of the same prompt solved 1 of 5 at 21,800 and 3,600 tokens: less per dollar than
-either, so they are never drawn after a failure.
-"""
+    ACCEPT = enum.auto()
+    SEND_CODE = enum.auto()
+    REPAIR = enum.auto()
+    ITERATE = enum.auto()
+    ANOTHER_TEST = enum.auto()
+    GIVE_UP = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """What a run may cost beyond its first call.
-
-    `code_rounds`: calls with code that a reply asked for. `repairs`: calls after a failure.
-    `iterative`: whether to iterate after them. `another_test`: whether to ask for another test.
-    """
+    """What a run may cost beyond its first call. `code_rounds`: calls with code asked for."""
 
     repairs: int = 1
     iterative: bool = True
@@ -104,9 +71,9 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
     unfinished = last.is_cut_off and last.completion and last.completion.finish_reason == "length"
     if unfinished and code_rounds_left(attempts, options):
         return NextStep.REPAIR
-    left = [NextStep.REPAIR] * (kinds.count("repair") < options.repairs)
-    left += [NextStep.ITERATE] * options.iterative
-    return max(left, key=lambda step: MEASURED[step].gain, default=NextStep.GIVE_UP)
+    if kinds.count("repair") < options.repairs:
+        return NextStep.REPAIR
+    return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
 
 
 def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int:
@@ -118,9 +85,9 @@ def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int
 
 def _is_fixed_already(attempts: Sequence[Attempt]) -> bool:
     """Whether two replies in a row say that nothing is left to edit, one by its replacements."""
-    said = {attempt.status for attempt in attempts[-2:]}
+    last = {attempt.status for attempt in attempts[-2:]}
     nothing = {Status.ALREADY_FIXED, Status.NO_EDIT}
-    return len(attempts) > 1 and Status.ALREADY_FIXED in said and said <= nothing
+    return len(attempts) > 1 and Status.ALREADY_FIXED in last and last <= nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +96,6 @@ class Room:
 
     context: int
     output: int
-
-    def explain(self, error: ContextTooLong) -> str:
-        """Say that `error` left this room."""
-        limit = (
-            "the model" if error.limit is None else f"the model's window of {error.limit:,} tokens"
-        )
-        return (
-            f"the prompt was too long for {limit}: the context now has at most {self.context:,} "
-            f"tokens, the reply {self.output:,}"
-        )
 
 
 # Share of the window for the reply: most patches take a few hundred tokens.
@@ -152,14 +109,10 @@ _MARGIN = 0.05
 def room_after(
     error: ContextTooLong, *, prompt_tokens: int, context_tokens: int, max_output_tokens: int
 ) -> Room | None:
-    """What the prompt may hold after a refusal; None if too little context would be left.
-
-    The prompt has `prompt_tokens` by our count, of which `context_tokens` are context. If the
-    server states its own count, the result is scaled to it. If it states no limit, the context is
-    halved.
-    """
+    """What the prompt may hold, by our count, after a refusal; None if too little would be left."""
     if error.limit is None:
-        return _enough(Room(context_tokens // 2, max_output_tokens))
+        context, output = context_tokens // 2, max_output_tokens
+        return Room(context, output) if context >= MIN_CONTEXT_TOKENS else None
     output = min(max_output_tokens, int(error.limit * _REPLY_SHARE))
     scale = (error.counted or prompt_tokens) / max(1, prompt_tokens)
     if scale < _LEAST_SCALE:
@@ -168,8 +121,4 @@ def room_after(
     context = min(context_tokens, room - (prompt_tokens - context_tokens))
     if (context, output) == (context_tokens, max_output_tokens):  # it should have fitted
         context //= 2
-    return _enough(Room(context, output))
-
-
-def _enough(room: Room) -> Room | None:
-    return room if room.context >= MIN_CONTEXT_TOKENS else None
+    return Room(context, output) if context >= MIN_CONTEXT_TOKENS else None

@@ -77,14 +77,9 @@ def read_problem(
 ) -> Problem:
     """Read the problem from a file name, `-` (standard input), an address or `OWNER/REPO#N`.
 
-    Issues are read with the REST API of GitHub: `OWNER/REPO#N` at `github_api` (default:
-    api.github.com). `https://HOST/OWNER/REPO/issues/N` is read there if HOST belongs to it, else at
-    api.github.com for github.com and `https://HOST/api/v3` (GitHub Enterprise Server) for other
-    hosts. `github_token` is sent to `github_api` only. Other addresses must return plain text or
-    Markdown. With `text`, a source that is no file and holds a space is the problem itself.
-
-    Raises ProblemError for a source that is missing, a directory, empty, binary, above 1 MB,
-    unreadable or unreachable.
+    Issues are read with the REST API of GitHub: at `github_api` (default: api.github.com), or at
+    `https://HOST/api/v3` for other hosts. `github_token` is sent to `github_api` only. With `text`,
+    a source that is no file and holds a space is the problem itself. Raises ProblemError.
     """
     if not source:
         raise ProblemError("the problem has an empty name; give a file, an address, or - for stdin")
@@ -148,7 +143,6 @@ def _shorten(title: str) -> str:
 
 
 def _clean(data: bytes, source: str) -> str:
-    """Decode bytes into printable text with `\\n` ends."""
     if len(data) > MAX_BYTES:
         raise _too_large(source, f"{len(data):,}", MAX_BYTES)
     if is_binary(data) and not _has_stray_nuls_only(data):
@@ -241,7 +235,6 @@ def _from_address(
 
 
 def _issue_api(address: str, github_api: str | None) -> str | None:
-    """Return the REST address of the page of an issue or pull request, None for others."""
     try:
         parts = urlsplit(address)
     except ValueError:

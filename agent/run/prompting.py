@@ -116,11 +116,7 @@ def solve_prompt(
 def code_prompt(
     previous: Prompt, attempt: Attempt, code: AskedCode, rounds_left: int, counter: TokenCounter
 ) -> Prompt:
-    """Return the previous prompt with the reply and the code that it asked for.
-
-    `rounds_left`: how often the next replies may ask for more. The messages so far stay as they
-    are, so that a provider's prompt cache has them.
-    """
+    """Return the previous prompt, unchanged for the prompt cache, with the reply and the code."""
     failure = attempt.parse_failure
     request = render(
         "more_code",
@@ -278,11 +274,7 @@ def retry_prompt(
     reason: str,
     diff: str,
 ) -> Prompt:
-    """Return the prompt that repeats a kept conversation and adds the user's comment.
-
-    `status` and `reason` say how the reply was judged. `diff` is the best patch if it is not that
-    of the reply, else "".
-    """
+    """Return a kept conversation with the user's comment. `diff`: a best patch that is another."""
     request = render(
         "repair",
         comment=as_data(comment),
@@ -336,7 +328,6 @@ def iterative_start(problem: Problem, bundle: ContextBundle, history: str, kept:
 
 
 def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) -> str:
-    """Describe one failed edit with at most `regions` regions of the file."""
     lines = [f"edit {failure.index + 1} ({failure.path}): {failure.told}"]
     if failure.index < len(edits):
         lines.extend(_quoted_search(edits[failure.index]))
@@ -351,7 +342,6 @@ def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) ->
 
 
 def _quoted_search(edit: Edit) -> Iterator[str]:
-    """Return the first line of the search text, by which a model recognises the edit."""
     first = edit.search.strip("\n").split("\n")[0] if isinstance(edit, SearchReplace) else ""
     if first.strip():
         cut = "..." if len(first) > _SEARCH_SHOWN else ""

@@ -40,9 +40,7 @@ from agent.types.protocols import Reporter
 class Ledger:
     """Collects the attempts, times and usage of a run.
 
-    `on_better` is called whenever the best patch changes, and `on_record` with all attempts after
-    each record. `waited`: seconds that the run spent waiting for other runs on the machine. They do
-    not count for its time limit, which `on_wait` extends.
+    `waited`: seconds of waiting for other runs, which do not count for the time limit.
     """
 
     on_better: Callable[[AppliedPatch], None] | None = None
@@ -126,11 +124,7 @@ class EditRecord(_Record):
 
 
 class TestCounts(_Record):
-    """Counts of one test run.
-
-    `channels` are the accounts of the run that were read, `disagreements` say where they differ.
-    `cached`: the result of an earlier run of the same tree, command and environment.
-    """
+    """Counts of one test run. `cached`: it is the result of an earlier run of the same."""
 
     __test__ = False  # not a test class
 
@@ -172,10 +166,8 @@ _Counts = Annotated[TestCounts | None, BeforeValidator(_counted)]
 class ValidationRecord(_Record):
     """A `ValidationReport` with counts in the place of runs.
 
-    `whole` is the run with the patch's own changes to tests and configuration, where it has any.
-    The verdict rests on the tests `fail_to_pass` and `pass_to_pass`. `known_missed` are the given
-    tests without their expected outcome. `outdated` are existing tests that fail and that the reply
-    calls outdated.
+    `whole`: the run with the patch's own changes to tests. The verdict rests on `fail_to_pass` and
+    `pass_to_pass`. `known_missed`: given tests without their expected outcome.
     """
 
     verdict: str = ""
@@ -201,11 +193,7 @@ class ValidationRecord(_Record):
 
 
 class AttemptRecord(_Record):
-    """One attempt without the model's texts.
-
-    `failure_kinds`: a `ParseKind`, or the `ApplyKind` of each edit that could not be applied.
-    `missing`: code that the reply said it was not shown. `repairs` count edits from 1.
-    """
+    """One attempt without the model's texts. `repairs` count edits from 1."""
 
     kind: str = ""
     status: str = ""
@@ -269,11 +257,7 @@ def _issue_as_json(issue: Problem | None) -> dict[str, str] | None:
 
 
 class RunRecord(_Record):
-    """One run, `apply` or `verify`: the contract of `--json`.
-
-    `commit` is the base. `written`: the files that `--apply` wrote. `published`: what `--branch`
-    and `--pr` made.
-    """
+    """One run, `apply` or `verify`: the contract of `--json`. `commit` is the base."""
 
     status: Status
     exit_code: int = 0

@@ -99,7 +99,6 @@ def _is_candidate(attempt: Attempt) -> bool:
 
 
 def _tests(attempts: Sequence[Attempt], snapshot: Snapshot) -> tuple[ReproductionTest, ...]:
-    """Return the different tests of the replies, each under a path of its own."""
     found: list[ReproductionTest] = []
     taken = {c.path for one in attempts if one.patch is not None for c in one.patch.changes}
     for attempt in attempts:
@@ -138,8 +137,8 @@ def describe(attempts: Sequence[Attempt], chosen: Attempt, cross: CrossEvaluatio
 def best_sample(attempts: Sequence[Attempt], cross: CrossEvaluation) -> Attempt:
     """Return the attempt to go on with.
 
-    The verdict decides. Then come: the number of replies that pass the same tests times the number
-    of those tests, the number of replies with the same patch, the shorter diff, and the order.
+    The verdict decides, then the replies that pass the same tests times the number of these tests,
+    the replies with the same patch, the shorter diff, the order.
     """
     effects = [effect_of(one) for one in attempts]
     passed = [cross.of(one) for one in attempts]

@@ -38,11 +38,8 @@ Commands = Literal["all", "solve", "search", "none"]
 class Option:
     """How a setting appears on the command line, and what a repository's file may do with it.
 
-    `commands`: which have the option: all that use the setting, `solve` but not `batch`, `search`
-    and its like but not `solve`, or none. `common`: listed by `--help`, not by `--help-all` alone.
-    `tightens`: "lower" lets a repository's file lower a number, "off" lets it switch a flag off,
-    "refuse" lets it choose this word. `presets`: those of PRESETS in which the setting changes
-    something.
+    `search` as `commands` means: not `solve`. `tightens`: a repository's file may lower a number,
+    switch a flag off, or choose "refuse". `presets`: where the setting changes something.
     """
 
     panel: str

@@ -25,11 +25,7 @@ _OTHER_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings of one command.
-
-    `origins`: where each value came from, by name ("--max-cost", "PATCHSHOT_MAX_COST", a file,
-    "default"). `notes`: what was ignored, one line each.
-    """
+    """The settings of one command, where each value came from, and what was ignored."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -88,7 +84,6 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
 
 
 def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
-    """A note for each option that changes nothing in the chosen preset."""
     chosen = settings.preset.partition("-")[0]
     return [
         f"{_flag(name)} changes nothing with --preset {chosen}"
@@ -98,7 +93,6 @@ def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
 
 
 def _repository_file(repository: Path) -> tuple[str, Mapping[str, Any]]:
-    """The repository's own settings, and the name of the file that holds them."""
     root = work_tree_of(repository)
     if (data := read_small_file(root / FILE_NAME)) is not None:
         return f"{FILE_NAME} of the repository", _parsed(data, FILE_NAME)
@@ -128,7 +122,6 @@ def _parsed(data: bytes, name: str) -> Mapping[str, Any]:
 def _tightened(
     settings: Settings, theirs: Mapping[str, Any], place: str, flags: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """What of a repository's file counts, and a note for each key that does not."""
     known, notes = _known(theirs, place)
     counts: dict[str, Any] = {}
     ignored: list[str] = []
@@ -159,7 +152,6 @@ def _is_tighter(tightens: Tightens, value: Any, current: Any) -> bool:
 
 
 def _known(values: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[str]]:
-    """The keys that are settings, and a note for each that is not."""
     known = {name: value for name, value in values.items() if name in Settings.model_fields}
     unknown = [name for name in values if name not in known]
     return known, [f"{place}: {name} is no setting{_nearest(name)}" for name in unknown]
@@ -177,7 +169,6 @@ def _unknown_variables() -> list[str]:
 
 
 def _nearest(name: str, written: Callable[[str], str] = str) -> str:
-    """`; did you mean max_cost?`, or nothing where no setting is spelt alike."""
     close = difflib.get_close_matches(name.lower(), list(Settings.model_fields), n=1)
     return f"; did you mean {written(close[0])}?" if close else ""
 
@@ -194,11 +185,7 @@ def _flag(name: str) -> str:
 
 
 def names_as_given(message: str, flags: Mapping[str, Any]) -> str:
-    """Return the message with each setting's option or variable replaced by what the user gave.
-
-    A setting in `flags` is named by its option, one that is in the environment by its variable.
-    Other settings keep the name that the message has.
-    """
+    """Name each setting in the message by its option or variable, as the user gave it."""
     for name in Settings.model_fields:
         flag, variable = _flag(name), _variable(name)
         given, other = (flag, variable) if name in flags else (variable, flag)
@@ -210,7 +197,6 @@ def names_as_given(message: str, flags: Mapping[str, Any]) -> str:
 def _explain(
     error: ValidationError, flags: Mapping[str, Any], values: Mapping[str, Any], place: str
 ) -> str:
-    """The first error, with the name of the setting as the user gave it."""
     first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0]) if first["loc"] else "settings"
     if name in flags:

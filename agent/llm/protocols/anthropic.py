@@ -188,7 +188,6 @@ def _plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _with_tools(dialogue: ToolDialogue) -> list[dict[str, Any]]:
-    """Calls as `tool_use` blocks, their results as `tool_result` blocks of the next message."""
     written = [
         {"role": "system", "content": [_block(dialogue.system)]},
         {"role": "user", "content": [_block(dialogue.opening)]},
@@ -227,7 +226,6 @@ def _written(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _text(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """The text blocks, or the input of a tool; thoughts are left out."""
     text = _written(blocks)
     if text.strip():
         return text

@@ -53,8 +53,7 @@ class Assembler(Protocol):
 class ChatProtocol(Protocol):
     """How chat calls are written for one server: a frozen value.
 
-    `path` is below the root. `streaming`: the fields of a request for a streamed reply, and what
-    puts its events together; None where replies are not streamed.
+    `streaming`: the fields of a request for a streamed reply, and what puts its events together.
     """
 
     @property
@@ -103,8 +102,7 @@ PLAINEST = 2
 class OptionalFields:
     """The optional fields of a request that one server takes; a refusal removes one for good.
 
-    `format` counts how often a format was refused, up to PLAINEST. `output_limit` is the longest
-    reply in tokens, once the server has said it.
+    `format` counts its refusals, up to PLAINEST. `output_limit`: tokens, once the server says it.
     """
 
     temperature: bool = True
@@ -155,11 +153,9 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """The public server of a protocol, and how users name it.
+    """The public server of a protocol. `key_name` and `url_name` are variables.
 
-    `key_name` is the variable of its key, `key_prefix` how its keys begin, `example` a model name,
-    `url_name` the variable of another address, "" if there is none. With `before_proxies` the key
-    also wins where a miners' container names its proxy.
+    With `before_proxies` the key also wins where a miners' container names its proxy.
     """
 
     base_url: str
@@ -174,11 +170,9 @@ class Provider:
 class ServerProtocol:
     """Everything that `agent.llm` knows of one kind of server.
 
-    `name` is the value of PATCHSHOT_PROTOCOL. `roots` gives the possible beginnings of an address,
-    likeliest first. The paths of models give lists for `read_models`. `recognises` tells from the
-    path of an address (lower case) that this protocol is spoken there. `list_chooses`: the model
-    may be chosen from a list of several. `serves_runs`: requests name a run whose budget the server
-    keeps; it may also choose the models itself.
+    `roots` gives the possible beginnings of an address, likeliest first. `recognises` tells this
+    protocol from a path (lower case). `list_chooses`: the model may be one of a list of several.
+    `serves_runs`: requests name a run whose budget the server keeps.
     """
 
     name: str

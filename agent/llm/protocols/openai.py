@@ -142,8 +142,7 @@ class OpenAIChat:
 def breakpoints(roles: Sequence[str]) -> frozenset[int]:
     """Positions of the messages after which a later call may go on from the prompt cache.
 
-    Writing costs a quarter more than plain input and reading a tenth, so that marks pay from one
-    second call in four.
+    Writing costs a quarter more than input, reading a tenth: one second call in four pays for it.
     """
     system = [i for i, role in enumerate(roles) if role == "system"]
     user = [i for i, role in enumerate(roles) if role == "user"]  # a repair repeats the first
@@ -152,7 +151,6 @@ def breakpoints(roles: Sequence[str]) -> frozenset[int]:
 
 
 def _dialogue_messages(dialogue: ToolDialogue) -> list[dict[str, Any]]:
-    """Calls with their ids, and one message of the role `tool` for each result."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": dialogue.system},
         {"role": "user", "content": dialogue.opening},
