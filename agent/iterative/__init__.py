@@ -4,7 +4,7 @@ The policy reaches it when the one call and its repairs have failed. `run` asks 
 actions, `WorkingCopy` carries them out, and `Conversation` decides what the next prompt repeats.
 """
 
-from agent.iterative.actions import Find, ReadActions, in_words, read_actions
+from agent.iterative.actions import Find, ReadActions, offered, read_actions
 from agent.iterative.loop import IterativeOptions, fit_window, kept_patch, room_for_context, run
 
 __all__ = [
@@ -12,8 +12,8 @@ __all__ = [
     "IterativeOptions",
     "ReadActions",
     "fit_window",
-    "in_words",
     "kept_patch",
+    "offered",
     "read_actions",
     "room_for_context",
     "run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from agent.patching import load_json
 from agent.types import Completion, ParseFailure, Tool
 
+# Actions of one reply that are carried out. With their results they are 16 blocks of a request, and
+# Anthropic looks for a cached prefix at most 20 blocks back.
 MAX_ACTIONS = 8
-"""Actions of one reply that are carried out. With their results they are 16 blocks of a request,
-and Anthropic looks for a cached prefix at most 20 blocks back."""
 
 
 class _Action(BaseModel):
@@ -120,26 +120,25 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ReadActions:
-    """What a reply says, and its actions; `failure` where it holds none."""
+    """What a reply says, and its actions. A reply without any counts as one that cannot be read."""
 
+    asked: tuple[Asked, ...]
     said: str = ""
-    asked: tuple[Asked, ...] = ()
-    failure: ParseFailure | None = None
 
 
 def read_actions(completion: Completion) -> ReadActions:
     """Read one action, or `{"thought": ..., "actions": [...]}`. Never raises."""
     value = load_json(completion.text, finish_reason=completion.finish_reason)
     if isinstance(value, ParseFailure):
-        return ReadActions(failure=value)
+        return ReadActions((Asked({}, value),))
     listed = value.get("actions")
     if not isinstance(listed, list) or "action" in value:
-        return ReadActions(asked=(_asked(value),))
+        return ReadActions((_asked(value),))
     thought = value.get("thought")
     asked = tuple(_asked(one) for one in listed if isinstance(one, dict))
     if not asked:
-        return ReadActions(failure=ParseFailure("schema", '"actions" holds no action'))
-    return ReadActions(thought if isinstance(thought, str) else "", asked)
+        return ReadActions((Asked({}, ParseFailure("schema", '"actions" holds no action')),))
+    return ReadActions(asked, thought if isinstance(thought, str) else "")
 
 
 def _asked(value: dict[str, Any]) -> Asked:
@@ -158,8 +157,6 @@ def _asked(value: dict[str, Any]) -> Asked:
 
 # -------------------------------------------------- what the model is told of the actions
 
-# Servers that take tools get the JSON Schemas. For all others `in_words` describes the same.
-
 _TEXT = {"type": "string"}
 _PATHS = {"type": "array", "items": _TEXT}
 _NUMBER = {"type": "integer"}
@@ -167,10 +164,6 @@ _NUMBER = {"type": "integer"}
 
 def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*required]}
-
-
-def _texts(*names: str) -> dict[str, Any]:
-    return dict.fromkeys(names, _TEXT)
 
 
 def _list_of(item: dict[str, Any]) -> dict[str, Any]:
@@ -183,17 +176,14 @@ _EDITS = _list_of(
         path=_TEXT,
         search={**_TEXT, "description": "old text, byte for byte, which occurs once"},
         replace={**_TEXT, "description": "the new text"},
-        start={**_NUMBER, "description": "first line that `replace` takes the place of"},
-        end={**_NUMBER, "description": "last such line; start - 1 inserts before `start`"},
-        hash={**_TEXT, "description": "the file's #hash as `read` or `edit` showed it"},
         create={**_TEXT, "description": "whole content of a new file"},
         delete={"type": "boolean"},
     )
 )
 _REGIONS = _list_of(_object(["path"], path=_TEXT, start=_NUMBER, end=_NUMBER))
-_TEST = _object(["path"], **_texts("path", "content"))
-_WRONG = _list_of(_object(["path", "reason"], **_texts("path", "reason")))
-_OUTDATED = _list_of(_object(["id", "why"], **_texts("id", "why", "replacement")))
+_TEST = _object(["path"], path=_TEXT, content=_TEXT)
+_WRONG = _list_of(_object(["path", "reason"], path=_TEXT, reason=_TEXT))
+_OUTDATED = _list_of(_object(["id", "why"], id=_TEXT, why=_TEXT, replacement=_TEXT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,15 +224,14 @@ _DESCRIBED = (
         "read",
         {"files": _REGIONS},
         {"files": [{"path": "pkg/module.py", "start": 1, "end": 120}]},
-        "numbered lines of one or more files, at most {lines} in all; #hash names the file's state",
+        "numbered lines of one or more files, at most {lines} in all",
     ),
     _Described(
         "edit",
         {"edits": _EDITS},
         {"edits": [{"path": "pkg/module.py", "search": "exact old text", "replace": "new text"}]},
-        "all edits or none. Further forms of an edit: path, start, end, hash, replace (whole "
-        "lines; the numbers are those before this action); path, create (a new file's content); "
-        "path, delete: true",
+        "all edits or none. Further forms of an edit: path, create (a new file's content); path, "
+        "delete: true",
     ),
     _Described(
         "run_tests",
@@ -273,8 +262,8 @@ _DESCRIBED = (
             "reproduction_test": {"path": "tests/test_issue_example.py", "content": "..."},
         },
         "ends the work, after last edits if there are any; the test must fail on the original code "
-        "and pass on yours; it may be a file that you created (then content may be left out); "
-        "leave it out if there is none. A test of an earlier reply still counts unless an entry "
+        "and pass on yours; it may be a file that you created (then content may be left out). A "
+        "test of an earlier reply still counts unless an entry "
         "of wrong_tests has its path and the reason why it is wrong. outdated_tests, nearly always "
         "left out, names existing tests that assert what the issue calls wrong: id, why, and as "
         "replacement the edited source of the test",
@@ -282,20 +271,15 @@ _DESCRIBED = (
 )
 
 
-def offered_tools(*, find: bool, run: bool, lines: int) -> tuple[Tool, ...]:
-    """The tools of a run. `lines`: the most that one `read` shows."""
-    return tuple(one.as_tool() for one in _offered(find=find, run=run, lines=lines))
+def offered(*, find: bool, run: bool, lines: int) -> tuple[tuple[Tool, ...], str]:
+    """Return the actions of a run as tools, and as text for servers without tools.
 
-
-def in_words(*, find: bool, run: bool, lines: int) -> str:
-    """The same actions as text: for each an example and what it does."""
-    return "\n".join(one.as_line() for one in _offered(find=find, run=run, lines=lines))
-
-
-def _offered(*, find: bool, run: bool, lines: int) -> Sequence[_Described]:
-    left_out = {name for name, offered in (("find", find), ("run", run)) if not offered}
-    return [
-        _Described(one.name, one.arguments, one.example, one.does.replace("{lines}", str(lines)))
+    `lines`: the most that one `read` shows.
+    """
+    names = {"find": find, "run": run}
+    actions = [
+        replace(one, does=one.does.replace("{lines}", str(lines)))
         for one in _DESCRIBED
-        if one.name not in left_out
+        if names.get(one.name, True)
     ]
+    return tuple(one.as_tool() for one in actions), "\n".join(one.as_line() for one in actions)

@@ -1,13 +1,13 @@
 """The conversation of the step-by-step mode: what the next prompt repeats, and what it leaves out.
 
 It only grows, so that a provider's prompt cache has its beginning. When it becomes too long, the
-results that are worth least are left out in one go, and stay out.
+oldest results are left out in one go, and stay out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.iterative.actions import ReadActions
@@ -21,8 +21,6 @@ from agent.types import (
     ToolCall,
     ToolDialogue,
     ToolTurn,
-    ValidationReport,
-    Verdict,
 )
 from agent.types.protocols import TokenCounter
 
@@ -84,54 +82,29 @@ class Conversation:
         calls = _calls(read, len(self._turns))
         self._turns.append(_Turn(text, read.said if calls else text, calls, results))
 
-    def prompt(self, limit: int, edited: Collection[str]) -> Prompt:
-        """The next prompt, of at most `limit` tokens as far as results can be left out.
-
-        `edited`: the files whose content is worth more than that of others.
-        """
+    def prompt(self, limit: int) -> Prompt:
+        """The next prompt, of at most `limit` tokens as far as results can be left out."""
         prompt = self._prompt()
         if prompt.tokens <= limit:
             return prompt
         surplus = prompt.tokens - int(limit * _SHORTENED_TO)
-        for result in self._worth_least(edited):
+        for result in self._shortenable():
             if surplus <= 0:
                 break
             surplus -= self._counter.count(result.answer.text)
             result.elided = True
         return self._prompt()
 
-    def _worth_least(self, edited: Collection[str]) -> list[_Result]:
-        """The results that may be left out, those that are worth least first.
+    def _shortenable(self) -> list[_Result]:
+        """The results that may be left out, oldest first.
 
         The last turn, what edits did, and the last run of tests and of a command stay.
         """
-        old = [
-            (turn, result)
-            for turn, entry in enumerate(self._turns[:-1])
-            for result in entry.results
-            if not result.elided and result.answer.kind != "edit"
-        ]
         results = [result for turn in self._turns for result in turn.results]
-        last = {one.answer.kind: one for one in results if one.answer.kind in ("tests", "run")}
-        old = [pair for pair in old if all(pair[1] is not one for one in last.values())]
-        return [
-            result
-            for _, _, result in sorted(
-                ((self._worth(turn, r, edited), turn, r) for turn, r in old),
-                key=lambda item: item[:2],
-            )
-        ]
-
-    def _worth(self, turn: int, result: _Result, edited: Collection[str]) -> int:
-        answer = result.answer
-        later = (r.answer for t in self._turns[turn + 1 :] for r in t.results)
-        if answer.kind == "read" and any(
-            other.kind == "read" and other.paths >= answer.paths for other in later
-        ):
-            return 0
-        if answer.kind == "read":
-            return 3 if answer.paths & set(edited) else 2
-        return 1
+        runs = {one.answer.kind: id(one) for one in results if one.answer.kind in ("tests", "run")}
+        stay = {*runs.values(), *map(id, self._turns[-1].results)}
+        stay |= {id(one) for one in results if one.elided or one.answer.kind == "edit"}
+        return [one for one in results if id(one) not in stay]
 
     def _prompt(self) -> Prompt:
         opening = self._opening
@@ -166,25 +139,12 @@ def _calls(read: ReadActions, turn: int) -> tuple[ToolCall, ...]:
     )
 
 
-# -------------------------------------------------------------------------- the attempts before it
-
-_NOT_JUDGED = (
-    "The tests could not be judged: what they report on the unchanged code is not readable"
-)
-
-
 def describe_attempts(attempts: Sequence[Attempt], counter: TokenCounter) -> str:
-    """The thought, the diff, the test and the reason of each attempt; equal ones are told once."""
-    numbers: dict[str, list[int]] = {}
-    for number, attempt in enumerate(attempts, 1):
-        numbers.setdefault(_describe(attempt, counter), []).append(number)
-    return "\n\n".join(f"{_numbers(places)}: {text}" for text, places in numbers.items())
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"Reply {numbers[0]}"
-    return f"Replies {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}, which are the same"
+    """The thought, the diff, the test and the reason of each attempt."""
+    return "\n\n".join(
+        f"Reply {number}: {_describe(attempt, counter)}"
+        for number, attempt in enumerate(attempts, 1)
+    )
 
 
 def _describe(attempt: Attempt, counter: TokenCounter) -> str:
@@ -201,19 +161,5 @@ def _describe(attempt: Attempt, counter: TokenCounter) -> str:
     test = proposal.reproduction_test if proposal else None
     if test is not None:
         parts.append(f"Its reproduction test:\n\n{test.path}:\n{test.content.strip()}\n")
-    parts.append(_why(attempt, counter))
+    parts.append(describe_failure(attempt, counter))
     return "\n".join(parts)
-
-
-def _why(attempt: Attempt, counter: TokenCounter) -> str:
-    if attempt.report is not None and _is_unjudged(attempt.report):
-        return f"{_NOT_JUDGED}. It may well be right."
-    return describe_failure(attempt, counter)
-
-
-def _is_unjudged(report: ValidationReport) -> bool:
-    """Whether no patch could have been accepted: the tests of the base gave nothing to compare."""
-    base = report.before
-    if report.verdict is not Verdict.SUSPECT or base is None:
-        return False
-    return not base.outcomes or base.ended != "exited"

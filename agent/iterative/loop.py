@@ -1,14 +1,11 @@
 """Asks the model for its next actions until it finishes or a limit is reached.
 
-Nothing is written except in memory and in the validator's sandboxed copies. The mode ends with
-`finish`, at the step limit, when one action gives one result again and again, when replies stop
-being actions, or when the budget does not allow another call; the edits made by then become the
-attempt's patch.
+The limits are steps, the budget, replies without actions, and one action that gives one result
+again and again. The edits made by then become the attempt's patch.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +18,9 @@ from agent.iterative.actions import (
     Find,
     Finish,
     Read,
-    ReadActions,
     RunCommand,
     Search,
-    in_words,
-    offered_tools,
+    offered,
     read_actions,
 )
 from agent.iterative.conversation import Conversation, Opening, describe_attempts
@@ -37,18 +32,13 @@ from agent.types import AppliedPatch, Completion, ContextBundle, ParseFailure, P
 from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot
 
-# After so many replies in a row that are not actions, the model is taken to be lost.
-MAX_NONSENSE = 3
-
-_LOST = f"{MAX_NONSENSE} replies in a row were no action"
+_MAX_NONSENSE = 3
+_LOST = f"{_MAX_NONSENSE} replies in a row were no action"
 
 _TOO_MANY = ActionResult(f"not carried out: {MAX_ACTIONS} actions are the most")
 
 # The same action with the same result on the same files so many times is a loop.
-MAX_SAME = 3
-
-# Times that programs print, which differ from run to run.
-_MEASURED = re.compile(r"\d+\.\d+")
+_MAX_SAME = 3
 
 # Shares of the context window: for the reply, and for differences between tokenizers.
 _REPLY_SHARE = 0.25
@@ -125,8 +115,7 @@ def _opening(
     options: IterativeOptions,
 ) -> Opening:
     find, commands = services.finder is not None, not services.validator.why_no_commands
-    words = in_words(find=find, run=commands, lines=MAX_READ_LINES)
-    tools = offered_tools(find=find, run=commands, lines=MAX_READ_LINES)
+    tools, words = offered(find=find, run=commands, lines=MAX_READ_LINES)
     plain, system = (
         render(
             "iterative_system",
@@ -183,8 +172,6 @@ class _Loop:
     async def step(self, step: int, completion: Completion) -> Attempt | None:
         """Carry out one reply; return the attempt if that ends the work."""
         read = read_actions(completion)
-        if read.failure is not None:
-            return await self.answer_nonsense(step, completion, read, read.failure)
         answers: list[ActionResult] = []
         for asked in read.asked[:MAX_ACTIONS]:
             answer = await self.perform(step, completion, asked)
@@ -196,12 +183,12 @@ class _Loop:
         answers.extend([_TOO_MANY] * left_out)
         failures = [asked.read for asked in read.asked if isinstance(asked.read, ParseFailure)]
         self.nonsense = self.nonsense + 1 if len(failures) == len(read.asked) else 0
-        if self.nonsense == MAX_NONSENSE:
+        if self.nonsense == _MAX_NONSENSE:
             return self.copy.attempt(completion, failure=failures[-1], ended=_LOST)
         self.conversation.add(completion.text, read, answers, self.note(step))
         (most, times), *_ = self.seen.most_common(1) or [(("", "", ""), 0)]
-        if times >= MAX_SAME:
-            ended = f"the model repeated one action {MAX_SAME} times ({most[0]})"
+        if times >= _MAX_SAME:
+            ended = f"the model repeated one action {_MAX_SAME} times ({most[0]})"
             return self.copy.attempt(completion, ended=ended)
         return None
 
@@ -216,32 +203,18 @@ class _Loop:
         self.services.reporter(Notice(f"step {step}: {line}"))
         if finished:
             return None
-        result = _MEASURED.sub("0", answer.text)
-        self.seen[_describe(asked.read), f"{asked.written!r} {result}", before] += 1
+        self.seen[_describe(asked.read), f"{asked.written!r} {answer.text}", before] += 1
         return answer
 
-    async def answer_nonsense(
-        self, step: int, completion: Completion, read: ReadActions, failure: ParseFailure
-    ) -> Attempt | None:
-        answer = await self.copy.perform(failure)
-        self.services.reporter(Notice(f"step {step}: no action -> {_first_line(answer.text)}"))
-        self.nonsense += 1
-        if self.nonsense == MAX_NONSENSE:
-            return self.copy.attempt(completion, failure=failure, ended=_LOST)
-        self.conversation.add(completion.text, read, [answer], self.note(step))
-        return None
-
     def note(self, step: int) -> str:
-        """The state at the end of a turn: what is left, what is edited, what fails."""
         left = self.options.max_steps - step
-        turns = f"{left} turn{'' if left == 1 else 's'} left."
         urge = " Finish now." if left == 1 else ""
-        return f"{turns}{urge} {self.copy.state()}"
+        return f"Turns left: {left}.{urge} {self.copy.state()}"
 
     async def ask(self) -> Completion:
         """One step's call. A conversation that the server finds too long is shortened once."""
-        options, chat, edited = self.options, self.services.chat, self.copy.edited
-        prompt = self.conversation.prompt(options.history_tokens, edited)
+        options, chat = self.options, self.services.chat
+        prompt = self.conversation.prompt(options.history_tokens)
         limit = options.max_output_tokens
         try:
             return await chat.complete(prompt, max_output_tokens=limit)
@@ -249,7 +222,7 @@ class _Loop:
             shorter = fit_window(options, error.limit or prompt.tokens // 2 + limit)
             self.services.reporter(Notice(f"older results are left out: {error}", "warning"))
             self.options = shorter
-            prompt = self.conversation.prompt(shorter.history_tokens, edited)
+            prompt = self.conversation.prompt(shorter.history_tokens)
             return await chat.complete(prompt, max_output_tokens=shorter.max_output_tokens)
 
 

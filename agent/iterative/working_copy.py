@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from agent.iterative.actions import (
     Action,
@@ -62,29 +62,20 @@ _PATHS_SHOWN = 3  # paths of one kind that a command changed
 MAX_SEARCH_HITS = 12  # hits of one ranked `search`
 MAX_EXACT_HITS = 40  # hits of one exact `search`
 _SHOWN_OF_A_LINE = 160  # characters of a hit
-_HASH = 6  # hex digits that name the state of a file: it has few states in one run
 _FILES_NAMED = 20  # edited files that the state names
 _TESTS_NAMED = 3  # failing tests that the state names: the last result has all
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The result of one action.
-
-    `kind` and `paths` say what it is worth later: "look" for lists and searches, "read", "tests",
-    "run" for commands, "edit"; and the files that it shows or changes.
-    """
+    """The result of one action."""
 
     text: str
-    kind: str = "look"
-    paths: frozenset[str] = frozenset()
+    kind: Literal["look", "tests", "run", "edit"] = "look"
 
 
 class WorkingCopy:
-    """The snapshot with the edits that the model has made so far, in memory only.
-
-    `perform` carries out one action and returns what answers it. `attempt` is the result.
-    """
+    """The snapshot with the edits that the model has made so far, in memory only."""
 
     def __init__(
         self,
@@ -124,23 +115,21 @@ class WorkingCopy:
         state = hashlib.sha256()
         for path in self.edited:
             after = self._changes[path].after
-            state.update(f"{path}\0{_hash_of(after)}\0".encode("utf-8", "surrogatepass"))
+            content = hashlib.sha256(after or b"").hexdigest()
+            state.update(f"{path}\0{content}\0".encode("utf-8", "surrogatepass"))
         return state.hexdigest()
 
     def state(self) -> str:
         """The edits so far and what fails."""
-        paths = self.edited
-        more = f" and {len(paths) - _FILES_NAMED} more" if len(paths) > _FILES_NAMED else ""
-        edits = f"Edited so far: {', '.join(paths[:_FILES_NAMED])}{more}." if paths else "No edits."
-        failing = len(self._failing)
-        named = f": {', '.join(self._failing)}" if failing <= _TESTS_NAMED else ""
-        tests = f"{failing} test{'' if failing == 1 else 's'} failed in the last test run{named}."
-        return f"{edits} {tests}" if failing else edits
+        paths = ", ".join(_list_lines(self.edited, _FILES_NAMED))
+        edits = f"Edited so far: {paths}." if paths else "No edits."
+        failing = ", ".join(_list_lines(self._failing, _TESTS_NAMED))
+        return f"{edits} Failed in the last test run: {failing}." if failing else edits
 
     async def perform(self, action: Action | ParseFailure) -> ActionResult:
         """Carry out one action, or say why it was none. Of `finish` it makes the edits only."""
         answer = await self._perform(action)
-        return ActionResult(self._known.masked(answer.text), answer.kind, answer.paths)
+        return ActionResult(self._known.masked(answer.text), answer.kind)
 
     async def _perform(self, action: Action | ParseFailure) -> ActionResult:
         match action:
@@ -153,8 +142,7 @@ class WorkingCopy:
             case Find():
                 return ActionResult(await self._find_intents(action))
             case Read():
-                paths = frozenset(region.path for region in action.files)
-                return ActionResult(self._read(action.files), "read", paths)
+                return ActionResult(self._read(action.files))
             case EditFiles() | Finish():
                 return self._edit(action.edits)
             case RunTests():
@@ -246,11 +234,8 @@ class WorkingCopy:
                 last = min(region.end or len(lines), len(lines))
                 end = min(last, region.start + room - 1)
                 room -= max(0, end - region.start + 1)
-                parts.append(_show_region(region, lines, end, last, self._hash(region.path)))
+                parts.append(_show_region(region, lines, end, last))
         return "\n\n".join(parts)
-
-    def _hash(self, path: str) -> str:
-        return _hash_of(self._files.read(path))
 
     def _lines(self, path: str, *, holding: str = "") -> list[str] | None:
         """A file's lines; None if it may not be shown or does not exist.
@@ -282,13 +267,9 @@ class WorkingCopy:
         adopted = adopt_files(run.written, self._files, allow=self._allow)
         if adopted.patch.changes:
             self._add(adopted.patch)
-        adopted_edits = {edit.path: _describe_edit(edit) for edit in adopted.patch.edits}
+        edits = [_describe_edit(edit) for edit in adopted.patch.edits]
         lost = {**adopted.refused, **dict.fromkeys(run.left_out, "it was not read: see the limits")}
-        return ActionResult(
-            _describe_command(run, list(adopted_edits.values()), lost),
-            "run",
-            frozenset(adopted_edits),
-        )
+        return ActionResult(_describe_command(run, edits, lost), "run")
 
     # --- changing code
 
@@ -299,11 +280,7 @@ class WorkingCopy:
     def _edit(self, edits: Sequence[Any]) -> ActionResult:
         if not edits:
             return ActionResult("nothing to edit", "edit")
-        written = [self._by_text(edit) for edit in edits]
-        wrong = next((one for one in written if isinstance(one, str)), None)
-        if wrong is not None:
-            return ActionResult(f"not applied: {wrong}")
-        proposal = parse_reply(json.dumps({"edits": written}))
+        proposal = parse_reply(json.dumps({"edits": edits}))
         if isinstance(proposal, ParseFailure):
             return ActionResult(f"not applied: {proposal.reason}")
         applied = apply_proposal(proposal, self._files, allow=self._allow)
@@ -313,37 +290,7 @@ class WorkingCopy:
             return ActionResult(f"not applied:\n{describe_failure(failed, self._services.counter)}")
         self._last_failure = None
         self._add(applied)
-        done = [_describe_edit(edit) for edit in applied.edits]
-        hashes = [
-            f"{change.path} is #{_hash_of(change.after)} now"
-            for change in applied.changes
-            if change.after is not None
-        ]
-        paths = frozenset(change.path for change in applied.changes)
-        return ActionResult("\n".join(["applied:", *done, *hashes]), "edit", paths)
-
-    def _by_text(self, edit: Any) -> Mapping[str, Any] | str:
-        """An edit that names lines, as one that names their text; or why it does not fit."""
-        if not isinstance(edit, dict) or "start" not in edit:
-            return edit if isinstance(edit, dict) else "an edit is no object"
-        path, start, replace = edit.get("path"), edit.get("start"), edit.get("replace")
-        end = edit.get("end", start)
-        if not (isinstance(path, str) and isinstance(replace, str)):
-            return "an edit of lines needs path, start, end, hash and replace"
-        lines = self._lines(path)
-        if lines is None or lines != self._own_lines(path):
-            return f"{path}: its lines are not shown as they are; name the text (search)"
-        if str(edit.get("hash")).removeprefix("#") != self._hash(path):
-            return f"{path} is #{self._hash(path)} now, not {edit.get('hash')!r}: read it again"
-        if not (isinstance(start, int) and isinstance(end, int)):
-            return f"{path}: start and end are line numbers"
-        if not 1 <= start <= len(lines) or not start - 1 <= end <= len(lines):
-            return f"{path} has {len(lines)} lines, not {start} to {end}"
-        return _with_text(path, lines, start, end, replace)
-
-    def _own_lines(self, path: str) -> list[str]:
-        content = self._files.read(path) or b""
-        return content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+        return ActionResult("\n".join(["applied:", *map(_describe_edit, applied.edits)]), "edit")
 
     def _add(self, applied: AppliedPatch) -> None:
         for change in applied.changes:
@@ -381,30 +328,6 @@ class WorkingCopy:
             self._add(applied)
 
 
-def _hash_of(content: bytes | None) -> str:
-    return hashlib.sha256(content or b"").hexdigest()[:_HASH]
-
-
-def _with_text(
-    path: str, lines: Sequence[str], start: int, end: int, replace: str
-) -> Mapping[str, Any]:
-    """The edit with the old lines as its search text, which needs one line that is not blank."""
-    first, last = start, end
-    while not any(line.strip() for line in lines[first - 1 : last]):
-        if first > 1:
-            first -= 1
-        elif last < len(lines):
-            last += 1
-        else:
-            return {"path": path, "create": replace}
-    new = replace.removesuffix("\n").split("\n") if replace else []
-    text = [*lines[first - 1 : start - 1], *new, *lines[end:last]]
-    search = "\n".join(lines[first - 1 : last])
-    if not text:  # the lines go with their line end
-        return {"path": path, "search": f"{search}\n", "replace": "", "line": first}
-    return {"path": path, "search": search, "replace": "\n".join(text), "line": first}
-
-
 # --------------------------------------------------------------------------------- results in words
 
 
@@ -429,14 +352,13 @@ def _list_lines(lines: Sequence[str], limit: int) -> list[str]:
     return [*lines] if more <= 0 else [*lines[:limit], f"... and {more} more"]
 
 
-def _show_region(region: Region, lines: Sequence[str], end: int, wanted: int, state: str) -> str:
-    """Numbered lines of a file whose state has the hash `state`."""
+def _show_region(region: Region, lines: Sequence[str], end: int, wanted: int) -> str:
     if end < region.start:
         return f"{region.path}: not shown, {MAX_READ_LINES} lines are the most; read it next"
     numbered = enumerate(lines[region.start - 1 : end], region.start)
     shown = "\n".join(f"{number}\t{line}" for number, line in numbered)
     cut = f"\n[cut: go on at line {end + 1}]" if end < wanted else ""
-    return f"### {region.path}:L{region.start}-{end} of {len(lines)} #{state}\n{shown}{cut}"
+    return f"### {region.path}:L{region.start}-{end} of {len(lines)}\n{shown}{cut}"
 
 
 def _describe_edit(edit: AppliedEdit) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import BudgetExceeded, ProviderUnreachable
-from agent.iterative import Find, in_words, read_actions
+from agent.iterative import Find, offered, read_actions
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plan_search import MAX_INTENTS, key_of
 from agent.search.plans import Planned, find_places, read_plans
@@ -146,12 +146,12 @@ def test_the_action_is_read_and_bounded() -> None:
 
 
 def test_the_action_is_offered_only_where_it_is_switched_on() -> None:
-    off = in_words(find=False, run=False, lines=9)
-    on = in_words(find=True, run=False, lines=9)
+    _, off = offered(find=False, run=False, lines=9)
+    _, on = offered(find=True, run=False, lines=9)
     assert '"find"' not in off
-    offered = [line for line in on.split("\n") if line not in off.split("\n")]
-    assert len(offered) == 2
-    assert '"action": "find"' in offered[0]
+    added = [line for line in on.split("\n") if line not in off.split("\n")]
+    assert len(added) == 2
+    assert '"action": "find"' in added[0]
 
 
 _USE = r"""
