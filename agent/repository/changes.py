@@ -158,8 +158,6 @@ def describe(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
 
 
-# ------------------------------------------------------------------------------------------ overlay
-
 # Bytes of one changed file and of all of them, in memory and in each copy of the repository. A
 # forgotten data set or a `node_modules` that nobody ignored is larger.
 MAX_OVERLAY_FILE_BYTES = 64 * 1024 * 1024

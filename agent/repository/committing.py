@@ -127,9 +127,6 @@ def user_settings(git: GitRepository) -> Mapping[str, str]:
     return {name: value if parted else "true" for name, parted, value in entries}
 
 
-# --------------------------------------------------------------------------------------- the commit
-
-
 def _author(git: GitRepository) -> _Author:
     """Return who commits. Raises ConfigurationError if nothing says so."""
     users = user_settings(git)

@@ -169,8 +169,6 @@ def _gitpython(cwd: Path) -> Git:
     return Git(cwd)
 
 
-# ---------------------------------------------------------------------------------------- listings
-
 SYMLINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 EXECUTABLE_MODE = "100755"

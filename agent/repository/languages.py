@@ -130,8 +130,6 @@ def _interpreter(head: bytes) -> str | None:
     return _INTERPRETERS.get(match.group(1).decode("ascii").lower()) if match else None
 
 
-# -------------------------------------------------------------------------------------------- tests
-
 # File names that only tests have, whatever their folder.
 _TEST_NAME = re.compile(
     r"""
@@ -183,8 +181,6 @@ def _test_folder(folder: str) -> tuple[bool, bool]:
     before_lib = takewhile(lambda part: part != "lib", folders)
     return in_tests, not _PROJECT_TEST_FOLDERS.isdisjoint(before_lib)
 
-
-# -------------------------------------------------------------------------- vendored and generated
 
 _VENDOR_FOLDERS = frozenset(
     {

@@ -69,8 +69,6 @@ def _is_git_dir(path: Path) -> bool:
     return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
 
 
-# ------------------------------------------------------------------------------------------- scope
-
 # The files by which package managers and test runners recognise the root of a project.
 _PROJECT_FILES = frozenset(
     {

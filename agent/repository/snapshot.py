@@ -137,9 +137,6 @@ def _relative(root: Path, paths: Collection[Path]) -> frozenset[bytes]:
     )
 
 
-# ------------------------------------------------------------------------------------------ commits
-
-
 def _of_commit(git: GitRepository, commit: str, limit: int) -> RepositorySnapshot:
     entries = git.tree(commit, sizes=True)
     _check_inside(git.location, (entry.path for entry in entries))
@@ -179,9 +176,6 @@ def _add_blobs(git: GitRepository, entries: Sequence[TreeEntry], selection: Sele
         else:
             executable = entry.mode == EXECUTABLE_MODE
             selection.add(entry.path, data, blob=entry.oid, executable=executable)
-
-
-# --------------------------------------------------------------------------------------- work trees
 
 
 def _of_work_tree(
@@ -235,9 +229,6 @@ def _skip_reason(finding: Finding) -> SkipReason | None:
         case Kind.SPECIAL | Kind.UNREADABLE:
             return "unreadable"
     return None
-
-
-# ------------------------------------------------------------------------------------------- common
 
 
 def _check_inside(location: Location, tracked: Iterable[bytes]) -> None:

@@ -193,9 +193,6 @@ def _end_without_newline(lines: list[DiffLine]) -> None:
         lines[-1] = DiffLine(last.mark, last.text.removesuffix(b"\n"), last.old, last.new)
 
 
-# ------------------------------------------------------------------------------------------- names
-
-
 def _header_name(text: bytes) -> str | None:
     """The name in `a/NAME b/NAME`, where both are the same; it may hold blanks."""
     if text.startswith(b'"'):

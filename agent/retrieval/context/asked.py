@@ -303,9 +303,6 @@ def _definition(name: str) -> re.Pattern[str]:
     )
 
 
-# --------------------------------------------------------------------------- answers to requests
-
-
 @dataclass(frozen=True, slots=True)
 class AskedCode:
     """The answer to a request. `notes` name what is not in `text`, and why."""
@@ -475,9 +472,6 @@ class CodeRequests:
         return asked_code(
             names, ranking, lines, self.snapshot, self.counter, self.chunker, budget=budget
         )
-
-
-# ----------------------------------------------------------------------------- located code
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,8 +175,6 @@ class ContextBuilder:
         """Return the tokens of a file of the context, as rendered."""
         return self._tokens[share.view.path]
 
-    # ---------------------------------------------------------------------------------- choosing
-
     def choose(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int, *, parts: bool) -> None:
         """Add the chunks that fit into `limit`, in this order. With `parts`, no chunk takes more
         than its share, and an oversized one of the first ranks is shown in part.
@@ -309,8 +307,6 @@ class ContextBuilder:
         view = self._views[chunk.path]
         return all(n in shown or not view.lines[n - 1].strip() for n in chunk_lines(chunk, view))
 
-    # ----------------------------------------------------------------------------------- support
-
     def support(self, limit: int) -> None:
         """Add the support of the chosen chunks, best rank first."""
         for choice in self.choices():
@@ -337,8 +333,6 @@ class ContextBuilder:
                 self._put(share, added)
             else:
                 misses += 1
-
-    # -------------------------------------------------------------------------------- accounting
 
     def shed(self) -> None:
         """Remove what matters least: the support of the last file with any, or the last chunk."""

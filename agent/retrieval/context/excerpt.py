@@ -134,8 +134,6 @@ def _named_lines(text: str, path: str) -> frozenset[int]:
     return frozenset(int(number) for number in re.findall(pattern, text))
 
 
-# ----------------------------------------------------------------------------- what tells little
-
 # A mark takes the place of the lines, so fewer are not worth it.
 _LEAST_LEFT_OUT = 8
 # Entries of a table that stay, at its beginning and its end. A table of fewer than this many and
@@ -228,8 +226,6 @@ def _after_comments(lines: Sequence[str]) -> int:
         at += 1
     return at
 
-
-# -------------------------------------------------------------------------------------- statements
 
 _MAX_STATEMENT = 600  # lines; a longer "statement" is a bracket that never closes
 IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
@@ -368,8 +364,6 @@ def end_of_statement(lines: Sequence[str], start: int) -> int:
             return index + 1
     return start + 1
 
-
-# ------------------------------------------------------------------------------- import statements
 
 # Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
 _MAX_IMPORT = 40

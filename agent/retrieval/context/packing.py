@@ -144,8 +144,6 @@ def _notes(
         yield f"{secret} chunk(s) of files that hold secrets left out"
 
 
-# ---------------------------------------------------------------------------------- order of worth
-
 Ranked = tuple[int, ScoredChunk]
 """A chunk with its rank, from 0."""
 
@@ -183,7 +181,6 @@ def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
     return sorted(ranked, key=_key)
 
 
-# --------------------------------------------------------------------------------- completeness
 # The probability that a context of some size shows every line that has to change: a logistic model
 # on a few signals of the ranking, fitted to repairs of public projects. It takes the scores of the
 # learned ranker; for other rankings there is no probability.
@@ -282,8 +279,6 @@ def _likely(options: PackingOptions, ranking: Ranking, tokens: Sequence[int]) ->
         return max(likely, _WHOLE)
     return likely
 
-
-# ----------------------------------------------------------------------------------------- receipt
 
 _REASONS_SHOWN = 4  # of one piece, in the table; --json has all
 _DROPPED_SHOWN = 15  # rows of the table; --json has all

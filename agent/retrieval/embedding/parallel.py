@@ -84,7 +84,6 @@ class EmbeddingOptions:
     timeout: float = 30.0  # most for one try, so that a hanging call frees its worker
     backoff: float = 0.5  # upper bound of the first wait; doubles each time, with full jitter
     longest_wait: float = 8.0
-    give_up_after: int = 16  # failed calls in a row, over all workers: the server is down
     memory_entries: int = 20_000  # vectors cached in memory: 30 MB at 384 dimensions
 
 
@@ -109,7 +108,6 @@ class ParallelEmbedder:
         self._memory: OrderedDict[bytes, Vector] = OrderedDict()
         self._dimension = 0
         self._off: ProviderError | None = None
-        self._failures_in_a_row = 0
 
     @property
     def name(self) -> str:
@@ -159,7 +157,6 @@ class ParallelEmbedder:
     async def _fetch(
         self, missing: Mapping[bytes, str], kind: EmbeddingKind
     ) -> dict[bytes, Vector]:
-        self._failures_in_a_row = 0
         # Similar lengths together: a local model pads a batch to its longest text.
         keys = sorted(missing, key=lambda key: (len(missing[key]), key))
         size = max(1, self._model.max_batch)
@@ -189,7 +186,7 @@ class ParallelEmbedder:
                     await _all(work, count)
             if batches and not vectors and not self._answered:
                 raise _Silent(f"{self.name} gave no vectors in time: check the embedding server")
-        except _FATAL as error:
+        except _LASTING as error:
             if self._off is None:
                 self._off = error
                 self._reporter(Notice(f"embeddings are switched off: {error}", level="warning"))
@@ -206,7 +203,7 @@ class ParallelEmbedder:
         """Embed a batch. If it fails, its texts are sent one by one, with one try each."""
         try:
             return await self._attempted(texts, kind, tries)
-        except _FATAL:
+        except _LASTING:
             raise
         except ProviderError as error:
             if isinstance(error, _TimedOut) and not self._answered:
@@ -232,8 +229,6 @@ class ParallelEmbedder:
         self, texts: Sequence[str], kind: EmbeddingKind, tries: int
     ) -> list[Vector | None]:
         """Make one call and retry temporary errors. Raises ProviderError."""
-        if self._failures_in_a_row >= self._options.give_up_after:
-            return [None] * len(texts)
 
         def is_temporary(error: BaseException) -> bool:
             if isinstance(error, _TimedOut):  # texts of a slow batch are sent one by one
@@ -249,14 +244,9 @@ class ParallelEmbedder:
             retry=tenacity.retry_if_exception(is_temporary),
             reraise=True,
         )
-        try:
-            async for attempt in retrying:
-                with attempt, self._reported(len(texts), attempt.retry_state.attempt_number):
-                    vectors = self._checked(await self._called(texts, kind), len(texts))
-        except ProviderError as error:
-            self._failures_in_a_row += not isinstance(error, InputTooLong)
-            raise
-        self._failures_in_a_row = 0
+        async for attempt in retrying:
+            with attempt, self._reported(len(texts), attempt.retry_state.attempt_number):
+                vectors = self._checked(await self._called(texts, kind), len(texts))
         return vectors
 
     @contextlib.contextmanager
@@ -296,15 +286,11 @@ class ParallelEmbedder:
         if not self._answered:
             self._answered, self._dimension = True, rows.shape[1]
         if rows.shape[1] != self._dimension:
-            raise _OtherDimension(
+            raise ProviderError(
                 f"{self.name} answered {rows.shape[1]} dimensions after {self._dimension}: "
                 "check that one model serves all calls"
             )
         return [_normalised(row) for row in rows]
-
-
-class _OtherDimension(ProviderError):
-    """The server returned vectors of another dimension than before."""
 
 
 class _TimedOut(ProviderError):
@@ -317,7 +303,6 @@ class _Silent(ProviderError):
 
 # No later call can succeed after these.
 _LASTING = (EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, BudgetRefused, _Silent)
-_FATAL = (*_LASTING, _OtherDimension)
 
 
 def _normalised(vector: Vector) -> Vector | None:
@@ -338,8 +323,6 @@ async def _all(work: Callable[[], Coroutine[None, None, None]], count: int) -> N
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-
-# ---------------------------------------------------------------------------------- vectors on disk
 
 _FORMAT = record_format("embedding cache", 0x50535643, 2)  # "PSVC"; version 1 had its own table
 

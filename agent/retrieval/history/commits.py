@@ -124,8 +124,6 @@ def _facts(one: Listed, functions: Mapping[int, tuple[str, ...]]) -> CommitFacts
     return CommitFacts(one.commit, one.subject, one.body, size, touches, one.renames)
 
 
-# ------------------------------------------------------------------------------- messages and paths
-
 _FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
 _STATUS = re.compile(rb"\n?([A-Z])[0-9]{0,3}")  # `\nM`, `A`, `R087`; no commit's id
 
@@ -171,8 +169,6 @@ def _path(name: bytes) -> str:
     except UnicodeDecodeError:
         return ""
 
-
-# -------------------------------------------------------------------------------------------- hunks
 
 # git's own patterns for hunk headers. git has none for JavaScript.
 _DRIVERS: Mapping[str, str] = {

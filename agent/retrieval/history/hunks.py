@@ -170,8 +170,6 @@ def _of_commit(listed: Listed, hunks: Sequence[AddedHunk]) -> CommitHunks:
     )
 
 
-# ------------------------------------------------------------------------------------------ parsing
-
 _COMMIT = re.compile(rb"^commit ([0-9a-f]{40})\n", re.MULTILINE)
 _DEFINES = re.compile(rb"[ \t]*" + DEFINITION)
 

@@ -142,8 +142,6 @@ def history_path(index: Path | None) -> Path | None:
     return None if index is None else index.with_name("history.sqlite")
 
 
-# ---------------------------------------------------------------------------------------- the table
-
 _SUBJECT_WEIGHT = 2  # relative to the body: the subject names the change, the body gives reasons
 _MAX_SUBJECT = 100  # characters shown in notes
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -214,9 +212,6 @@ class CommitHistory(CachedHistory[CommitFacts]):
             return table
 
 
-# ----------------------------------------------------------------------------------------- building
-
-
 def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
     """Build the table of these commits, which are newest first."""
     terms = Terms()
@@ -267,8 +262,6 @@ def printable(subject: str) -> str:
     clean = _UNPRINTABLE.sub(" ", subject)
     return clean if len(clean) <= _MAX_SUBJECT else clean[: _MAX_SUBJECT - 1] + "…"
 
-
-# ------------------------------------------------------------------------------------------ records
 
 _FORMAT = 3
 """Increase when the facts, terms or the layout change; older records are then ignored."""

@@ -238,8 +238,6 @@ def _remainder(runs: Sequence[tuple[int, int]], lines: Sequence[str]) -> Iterabl
         yield Piece(own[0] + 1, own[-1] + 1, "", ChunkKind.MODULE, "", holes)
 
 
-# --------------------------------------------------------------------------------- windows of lines
-
 WINDOW_LINES = 60
 """Lines of a window: about the length of a long function."""
 

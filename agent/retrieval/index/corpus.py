@@ -108,9 +108,6 @@ def _is_sound(block: Block, dimension: int) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------ corpus
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusRuns:
     """Values in runs: run i is `values[offsets[i]:offsets[i + 1]]`. `offsets` int64."""

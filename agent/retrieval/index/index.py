@@ -88,9 +88,6 @@ def is_target(path: str) -> bool:
     return not (is_test_path(path) or is_vendored_path(path) or is_generated_path(path))
 
 
-# ------------------------------------------------------------------------------------------- groups
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """Consecutive files: number of the first, how many, their bytes, the key of their block."""
@@ -141,9 +138,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "?"  # not installed, or vendored without metadata
-
-
-# -------------------------------------------------------------------------------------------- index
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +238,6 @@ def _add_stored(
     return missing
 
 
-# ------------------------------------------------------------------------------------------ workers
-
 _JOB_SECONDS = 120.0  # a job that takes several hundred times longer than usual hangs
 _POLL_SECONDS = 0.01  # delay until a set `cancel` is noticed
 _AHEAD = 3  # jobs that may wait per worker: limits memory, keeps workers busy
@@ -317,9 +309,6 @@ def _start(count: int, encoder: PieceEncoder | None) -> list[WorkerProcess]:
             break  # process limit, no memory, no /dev/null: fewer workers, or none
         workers.append(worker)
     return workers
-
-
-# ---------------------------------------------------------------------------------------- a worker
 
 
 def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None) -> None:

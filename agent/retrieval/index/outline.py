@@ -176,13 +176,6 @@ _PHP = Grammar(
     ),
 )
 
-_PASCAL = Grammar(
-    module="tree_sitter_pascal",
-    functions=_set("defProc"),
-    classes=_set("declType"),
-    containers=_set("root unit program library interface implementation declTypes ERROR"),
-)
-
 GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
     {
         "python": _PYTHON,
@@ -197,7 +190,6 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
         "csharp": _C_SHARP,
         "ruby": _RUBY,
         "php": _PHP,
-        "pascal": _PASCAL,
     }
 )
 """Grammars by the language names of `agent.repository.languages`."""
@@ -207,11 +199,8 @@ MAX_DEPTH = 30
 """Most classes inside one another; only a hostile file exceeds it."""
 
 _MAX_SYMBOL = 200  # characters; a longer "name" is an expression
-_MAX_SIGNATURE_LINES = (
-    12  # a longer one is a parametrisation table: only its end names the function
-)
+_MAX_SIGNATURE_LINES = 12  # a longer one has a table of parameters or a decorator
 _MAX_SIGNATURE = 1_200  # characters
-_PASCAL_CLASSES = frozenset({"declClass", "declIntf", "declHelper"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +346,7 @@ class Outliner:
         if not symbol or first < scope.floor:
             return None
         start, head = self._with_lead(first, scope.floor)
-        signature = self._signature(head, _header_end(owner))
+        signature = self._signature(head, node.start_point[0], _header_end(owner))
         end = max(_last_row(scope.wrapper or node), _last_row(node))
         self._found.append(Definition(start, end, symbol, kind, signature, scope.parent))
         return len(self._found) - 1
@@ -369,17 +358,13 @@ class Outliner:
             head = start if lead[1] else head
         return start, head
 
-    def _signature(self, first: int, end: tuple[int, int]) -> str:
+    def _signature(self, first: int, own: int, end: tuple[int, int]) -> str:
+        """Return the last lines of a header, or the first ones from its `own` row on."""
         row, column = end
         lines = [*self._lines[first:row], self._lines[row][:column]]
-        return signature_of(b"\n".join(lines).decode("utf-8", "replace"))
-
-
-def signature_of(header: str) -> str:
-    """Return the last lines of a header, at most `_MAX_SIGNATURE` characters."""
-    if header.count("\n") >= _MAX_SIGNATURE_LINES:
-        header = "\n".join(header.split("\n")[-_MAX_SIGNATURE_LINES:])
-    return header.rstrip()[:_MAX_SIGNATURE]
+        start = max(first, min(own, row + 1 - _MAX_SIGNATURE_LINES)) - first
+        shown = b"\n".join(lines[start : start + _MAX_SIGNATURE_LINES])
+        return shown.decode("utf-8", "replace").rstrip()[:_MAX_SIGNATURE]
 
 
 def qualified(*parts: str) -> str:
@@ -399,9 +384,6 @@ def _last_row(node: Node) -> int:
 
 def _class_body(node: Node) -> Node | None:
     body = node.child_by_field_name("body")
-    if node.type == "declType":  # Pascal: only classes, records and interfaces have parts
-        kind = node.child_by_field_name("type")
-        return kind if kind is not None and kind.type in _PASCAL_CLASSES else None
     return node.child_by_field_name("type") if body is None and node.type == "type_spec" else body
 
 
@@ -409,10 +391,8 @@ def _header_end(owner: Node) -> tuple[int, int]:
     """Return row and column after the last token before the body (`:`, `)`, `->` type)."""
     body = _class_body(owner)
     last = _last_of_header(owner, body)
-    if owner.type in {"type_spec", "declType"} and body is not None and body.child_count:
-        last = body.children[0]  # Go: `type S struct`; Pascal: `TCart = class`
-    elif owner.type == "defProc":
-        last = owner.child_by_field_name("header")  # local variables follow
+    if owner.type == "type_spec" and body is not None and body.child_count:
+        last = body.children[0]  # Go: `type S struct`
     if last is None:
         return owner.end_point[0], owner.end_point[1]
     return last.end_point[0], last.end_point[1]
@@ -443,9 +423,6 @@ def _plain(name: str) -> str:
 
 
 def _function_name(node: Node, name: Node | None) -> str:
-    header = node.child_by_field_name("header")
-    if name is None and header is not None:  # Pascal
-        name = header.child_by_field_name("name")
     if name is not None:
         return _bound_name(name)
     declarator = node.child_by_field_name("declarator")

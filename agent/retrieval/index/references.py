@@ -41,8 +41,6 @@ def bases(signature: str, leaf: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fit))[:MAX_BASES]
 
 
-# ----------------------------------------------------------------------------------------- reading
-
 _PYTHON = re.compile(
     r"[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]{0,20000}\)|[^\n]*)"
     r"|import[ \t]+(?P<modules>[^\n]*))"
@@ -159,8 +157,6 @@ _READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = {
     "rust": _rust,
     "php": _php,
 }
-
-# --------------------------------------------------------------------------------------- resolving
 
 _PACKAGE_FILES = frozenset({"__init__", "index", "mod"})
 _ROOTS = frozenset({"src", "lib", "python", "app"})

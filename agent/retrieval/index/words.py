@@ -146,8 +146,6 @@ def term_hash(term: str) -> int:
     )
 
 
-# ------------------------------------------------------------------------------------ identifiers
-
 IDENTIFIER = "[0-9A-Za-z_\u0080-\U0010ffff]"
 """Pattern of one character of a name. All beyond ASCII count as letters."""
 

@@ -98,9 +98,6 @@ def mention_evidence(
     return evidence
 
 
-# -------------------------------------------------------------------------------------------- paths
-
-
 class PathTable:
     """Finds the files that a mentioned path may mean. Only paths in `mentions` can be found."""
 
@@ -196,9 +193,6 @@ def _add_paths(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: E
             for piece in _pieces_at(corpus, file, mention.line, "") if mention.line else ():
                 reason = Reason("line", LINE_WEIGHT * share, f"{note} at line {mention.line}")
                 evidence.add_piece(piece, reason)
-
-
-# -------------------------------------------------------------------------------------------- names
 
 
 def _add_names(mentions: Mentions, corpus: Corpus, evidence: Evidence) -> None:

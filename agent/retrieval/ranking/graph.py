@@ -153,9 +153,6 @@ class _PieceLinks:
         return self.by_symbol[file]
 
 
-# -------------------------------------------------------------------------------------------- files
-
-
 def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence) -> None:
     modules = ModuleTable([file.path for file in corpus.files])
     importers = _Importers(corpus.imports)

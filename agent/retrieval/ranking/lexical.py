@@ -218,8 +218,6 @@ def length_norm(lengths: NDArray[np.float64], mean: float) -> NDArray[np.float64
     return K1 * (1 - B + B * lengths / max(mean, 1.0))
 
 
-# --------------------------------------------------------------------------- texts for embedding
-
 _MAX_PATHS = 2
 _MAX_NAMES = 4
 MAX_CHARS = 512_000
@@ -265,8 +263,6 @@ class FileNames:
             return False
         return bool(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._text))
 
-
-# ---------------------------------------------------------------------------------- issue templates
 
 MAX_TEMPLATES = 40
 _MAX_TEMPLATE_CHARS = 50_000

@@ -95,8 +95,6 @@ def _shortened(text: str) -> str:
     return "\n".join(line[:MAX_LINE] for line in text[:MAX_CHARS].split("\n"))
 
 
-# ---------------------------------------------------------------------------------- parts of a text
-
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"``?([^`\n]{1,200})``?")
 
@@ -121,8 +119,6 @@ def text_parts(body: str) -> tuple[str, str]:
     code = (text for place, text in parts if place is MentionPlace.CODE)
     return "\n".join(prose), "\n".join(code)
 
-
-# -------------------------------------------------------------------------------------------- paths
 
 _PATH = re.compile(
     r"(?<![\w./\\-])((?:[A-Za-z]:)?[\w.@+~/\\-]{0,300}[\w-]\.[A-Za-z][A-Za-z0-9_]{0,9})"
@@ -154,8 +150,6 @@ def clean_path(path: str) -> str:
     return path
 
 
-# -------------------------------------------------------------------------------------------- names
-
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}(?:(?:\.|::|#|->)[A-Za-z_]\w{0,99}){0,9}")
 _CALL = re.compile(r"\s?\(")
 _SNAKE = re.compile(r"\w_\w|^_\w")
@@ -178,9 +172,6 @@ def _looks_like_code(name: str, *, called: bool) -> bool:
         head, _, tail = name.rpartition(".")
         return len(head) > 1 and len(tail) > 1  # "e.g", "i.e"
     return called or bool(_SNAKE.search(name)) or bool(_CAMEL.search(name))
-
-
-# ------------------------------------------------------------------------------------- stack frames
 
 
 # Formats of stack frames with the innermost frame last. Groups: `path`, `line`, `function`.
@@ -224,8 +215,6 @@ def _leaf(function: str) -> str:
     name = re.split(r"[.:>\\#/ ]+", function.strip("."))[-1]
     return name if name.isidentifier() else ""
 
-
-# -------------------------------------------------------------------------------------------- scope
 
 # Lines that may import something, with the line end before them.
 _IMPORTING = re.compile(

@@ -116,8 +116,6 @@ def _header() -> str:
     return json.dumps(header)
 
 
-# ------------------------------------------------------------------------------ options and models
-
 _FILENAME_BONUS = 0.2
 
 

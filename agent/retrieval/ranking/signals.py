@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from agent.retrieval.ranking.mentions import Mentions
     from agent.types import Problem, Reason
 
-# ------------------------------------------------------------------------------- names of features
-
 FILE_NAMES: tuple[str, ...] = (
     "file-score", "file-rank",
     "file-bm25", "file-best", "file-coverage", "file-second", "file-title", "file-prose",
@@ -51,8 +49,6 @@ _OWN_NAMES: tuple[str, ...] = (
 PIECE_NAMES: tuple[str, ...] = (*_OWN_NAMES, *FILE_NAMES)
 """Columns of a piece's row: its own features, then its file's."""
 
-
-# ---------------------------------------------------------------------------------- the plain sum
 
 # Weights in the plain sum. The lexical scores in it are normalised to a maximum of 1.
 STATIC_WEIGHT = 0.5
@@ -200,9 +196,6 @@ def _query_features(
     }
 
 
-# -------------------------------------------------------------------------------------- candidates
-
-
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Numbers of the candidate pieces and files in falling order of the plain sum, int64."""
@@ -224,9 +217,6 @@ def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
         values = scores[positions]
         positions = positions[values >= np.partition(values, -limit)[-limit]]
     return positions[np.argsort(-scores[positions], kind="stable")][:limit].astype(np.int64)
-
-
-# ----------------------------------------------------------------------------------------- features
 
 
 def file_matrix(signals: Signals, files: NDArray[np.int64]) -> NDArray[np.float32]:

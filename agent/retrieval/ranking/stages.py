@@ -169,8 +169,6 @@ def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
     signals.evidence.merge(related)
 
 
-# -------------------------------------------------------------------------------------- scores
-
 RANKER = "ranker"
 """The feature of the reason that says what the trees add to the plain sum."""
 
@@ -261,9 +259,6 @@ def _reasons(parts: Sequence[Reason], start: float, change: float) -> tuple[Reas
     return tuple(sorted(telling, key=lambda reason: (-reason.value, reason.feature)))
 
 
-# ------------------------------------------------------------------------------- original system
-
-
 def overlap_stage(
     problem: Problem, snapshot: Snapshot, limit: int, cancel: threading.Event
 ) -> Ranked:
@@ -311,8 +306,6 @@ def by_cosine(first: Ranked, cosines: NDArray[np.float64]) -> Ranked:
     ]
     return replace(first, chunks=in_order(chunks), files=files_in_order(files))
 
-
-# ---------------------------------------------------------------------------------- candidate files
 
 _ABOUT_TESTS = frozenset({"test", "tests", "testsuite", "flaky", "pytest", "unittest", "fixture"})
 

@@ -63,8 +63,6 @@ def write_arrays(arrays: Mapping[str, NDArray[np.generic]], *, packed: bool = Tr
     return stream.getvalue()
 
 
-# ----------------------------------------------------------------------------------- arrays as text
-
 SUFFIX = ".arrays.json"
 
 

@@ -164,9 +164,6 @@ def test_sha256_repositories_are_refused(tmp_path: Path) -> None:
         pass
 
 
-# ---------------------------------------------------------------------------------------- location
-
-
 def test_locate(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"pkg/sub/a.py": "1\n"})
     found = Location(root, root / ".git", bare=False)
@@ -192,9 +189,6 @@ def test_paths_that_are_no_repository(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     with pytest.raises(RepositoryError):
         locate(loop)
-
-
-# ---------------------------------------------------------------------------------------- listings
 
 
 LINES = b"1\n2\n3\n4\n5\n"

@@ -167,9 +167,6 @@ def shown(bundle: ContextBundle) -> list[str]:
     return [piece.symbol for piece in bundle.pieces if piece.form != "signatures"]
 
 
-# ------------------------------------------------------------------------------------- rendering
-
-
 def test_rendered_exactly() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["helper"], chunks["local"]])
@@ -228,9 +225,6 @@ def test_inner_holes_are_marked() -> None:
     assert bundle.pieces[0].shown == ((1, 1), (7, 7))
 
 
-# --------------------------------------------------------------------------------------- cutting
-
-
 def test_the_original_rule_can_be_asked_for() -> None:
     snapshot, chunks = functions(20, lines=40)
     big = make_chunk(snapshot, "m00.py", 1, 200, "big")
@@ -269,9 +263,6 @@ def test_files_that_hold_secrets_are_cut_and_values_masked() -> None:
         "1 secret value(s) masked in a.py",
         "1 chunk(s) of files that hold secrets left out",
     )
-
-
-# ----------------------------------------------------------------------------------------- parts
 
 
 def long_function(marker_line: int, lines: int = 400) -> MemorySnapshot:
@@ -328,9 +319,6 @@ def test_a_line_named_in_a_traceback_is_shown() -> None:
     assert window[0] < 301 < window[1]
 
 
-# --------------------------------------------------------------------------------------- support
-
-
 def outline(bundle: ContextBundle, path: str) -> list[tuple[int, int]]:
     found = (p for p in bundle.pieces if p.form == "signatures" and p.path == path)
     return [run for piece in found for run in piece.shown]
@@ -354,9 +342,6 @@ def test_a_method_never_comes_without_its_class_header() -> None:
         bundle = do_pack(snapshot, ranking, PackingOptions(budget=budget, reserve=0, part_ranks=0))
         if "Parser.parse" in shown(bundle):
             assert "@decorated\n@twice(1)\nclass Parser(Base):" in bundle.text
-
-
-# ------------------------------------------------------------------------------------ properties
 
 
 @st.composite

@@ -123,9 +123,6 @@ def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: lis
     assert [type(event) for event in said] == [StageProgress, StageProgress]
 
 
-# --------------------------------------------------------------------------------------- passages
-
-
 def hunk(path: str, text: str, *names: str, start: int = 1) -> AddedHunk:
     lines = text.count("\n") + 1
     context = f"def {names[0]}():" if names else ""

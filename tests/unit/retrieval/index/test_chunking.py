@@ -98,6 +98,16 @@ def test_module_chunk_leaves_out_what_has_its_own_chunk() -> None:
     assert module.text == '"""Module."""\nimport os\n\nLIMIT = 1\n\nif LIMIT:\nprint(fetch)'
 
 
+def test_a_long_signature_keeps_the_name() -> None:
+    parameters = [f"    p{number}: int," for number in range(20)]
+    cases = [f"    ({number}, 1)," for number in range(20)]
+    long = "\n".join(["def long(", *parameters, ") -> None:", "    pass"])
+    table = "\n".join(["@cases([", *cases, "])", "def short(x):", "    pass"])
+    first, second = chunk(f"{long}\n\n\n{table}\n")
+    assert first.signature.split("\n") == ["def long(", *parameters[:11]]
+    assert second.signature.split("\n") == [*cases[-10:], "])", "def short(x):"]
+
+
 def test_signature_is_decorators_and_header() -> None:
     fetch = chunk(PYTHON)[1]
     assert fetch.text.startswith("# Above the decorator.\n@decorate(")
@@ -376,51 +386,6 @@ LANGUAGES = {
             ("function", "top", 13, 15),
         ],
     ),
-    "pascal": (
-        """\
-        unit Shop.Cart;
-        interface
-        uses SysUtils;
-        type
-          // Holds prices.
-          TCart = class(TObject)
-            procedure Add(const Price: Double);
-            class function Make: TCart;
-          end;
-          TColor = (clRed, clGreen);
-          IStore = interface
-            procedure Save;
-          end;
-        implementation
-        { Adds one price. }
-        procedure TCart.Add(const Price: Double);
-        var
-          I: Integer;
-          procedure Inner;
-          begin
-          end;
-        begin
-          for I := 0 to 3 do begin Inner; end;
-        end;
-        class function TCart.Make: TCart;
-        begin
-          Result := nil;
-        end;
-        function Top: Integer;
-        begin
-          try Result := 1; finally end;
-        end;
-        end.
-        """,
-        [
-            ("module", "", 1, 33),
-            ("class", "TCart", 5, 9),
-            ("class", "IStore", 11, 13),
-            ("method", "TCart.Add", 15, 24),
-            ("method", "TCart.Make", 25, 28),
-            ("function", "Top", 29, 32),
-        ],
-    ),
 }
 
 
@@ -447,8 +412,6 @@ def test_every_grammar_is_tested() -> None:
         ("java", "A.f", "    @Override\n    public void f()\n            throws E"),
         ("cpp", "A.g", "template <class T>\nvoid A<T>::g(int x)"),
         ("ruby", "M.A.f", "    def f(a)"),
-        ("pascal", "TCart.Add", "procedure TCart.Add(const Price: Double);"),
-        ("pascal", "TCart", "  TCart = class"),
     ],
 )
 def test_signature_of_other_languages(language: str, symbol: str, signature: str) -> None:

@@ -89,8 +89,6 @@ def test_closing_early_leaves_no_worker() -> None:
     assert children() == []
 
 
-# ----------------------------------------------------------------------------------------- a worker
-
 FILES = [("python", "def f():\n    pass\n"), ("text", "é \udc80\n"), ("python", "")]
 
 

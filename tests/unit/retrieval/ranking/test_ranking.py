@@ -205,9 +205,6 @@ def test_sources_of_evidence_can_join() -> None:
     assert Reason("reviews", 9.0, "asked for in a review") in best.reasons
 
 
-# ------------------------------------------------------------------------------------- embeddings
-
-
 def test_only_the_prefiltered_are_embedded_path_name_and_code_first() -> None:
     embedder = WordEmbedder()
     rank(replace(preset("default"), prefilter=2), embedder=embedder)
@@ -277,9 +274,6 @@ def test_a_zero_vector_never_beats_a_real_one(name: str) -> None:
     assert ranking.degraded == "some chunks could not be embedded"
 
 
-# ------------------------------------------------------------------------------------ the original
-
-
 def test_original_ranks_functions_and_whole_files_by_cosine_and_file_name() -> None:
     problem = Problem(PROBLEM.title, PROBLEM.body + " It is in client.py")
     ranking = rank(preset("original"), embedder=WordEmbedder(), problem=problem)
@@ -290,6 +284,3 @@ def test_original_ranks_functions_and_whole_files_by_cosine_and_file_name() -> N
     bonus = [r.value for s in ranking.chunks for r in s.reasons if r.feature == "filename"]
     assert set(bonus) == {0.2}
     assert_sound(ranking)
-
-
-# ------------------------------------------------------------------------------------ interruption

@@ -85,9 +85,6 @@ def piece_column(signals: Signals, name: str) -> dict[str, float]:
     return dict(zip(places, column, strict=True))
 
 
-# ------------------------------------------------------------------------------- the plain sum
-
-
 def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     evidence = Evidence()
     evidence.add_file(3, Reason("path", 0.8, ""))
@@ -121,9 +118,6 @@ def test_best_second_and_mean_of_a_files_pieces() -> None:
     assert found.file_columns["file-second"][0] == 0.0  # of a file of one piece
 
 
-# --------------------------------------------------------------------------------- candidates
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_candidates_are_the_best_by_the_plain_sum_ties_by_position(limit: int) -> None:
     found = signals_of({f"{n}.py": f"alpha = {n % 2}\n" for n in range(6)} | {"z.py": "x = 1\n"})
@@ -141,9 +135,6 @@ def test_ranks_count_from_the_highest_and_ties_by_position() -> None:
     assert ranks_of(np.arange(6), scores).tolist() == [5, 2, 1, 3, 6, 4]
     assert ranks_of(np.array([5, 2, 4]), scores).tolist() == [4, 1, 6]
     assert ranks_of(np.empty(0, np.int64), np.empty(0)).tolist() == []
-
-
-# ----------------------------------------------------------------------------------- features
 
 
 def test_features_of_files_by_name() -> None:

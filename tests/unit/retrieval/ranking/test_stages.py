@@ -119,9 +119,6 @@ def test_a_problem_whose_words_do_not_occur_is_noted(models: Path, learned: bool
     )  # too short to look for
 
 
-# ------------------------------------------------------------------------------ models not there
-
-
 def notices(events: Sequence[Event]) -> list[str]:
     return [event.message for event in events if isinstance(event, Notice)]
 
