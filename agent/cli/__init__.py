@@ -1,4 +1,4 @@
-"""The command line program `agent`. `agent.cli.commands` has one module for each command.
+"""The command line program `agent`. `agent.cli.commands` has one module for each group of commands.
 
 `main` is the entry point. This module imports only modules that Python has already loaded, so that
 Ctrl-C prints a message from the start. `application` lists the commands.
@@ -6,7 +6,6 @@ Ctrl-C prints a message from the start. `application` lists the commands.
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
@@ -24,12 +23,6 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000
 cycles, and with the default a tenth of the time before the first model call went to collections.
 """
 
-_COMPLETION = "_{}_COMPLETE"
-"""The variable with which a shell requests completions: `_AGENT_COMPLETE=bash_source agent`."""
-
-STDOUT_CLOSED = 2
-"""Exit code of a usage error: stdout cannot be written."""
-
 
 def main() -> None:
     """Run the command `agent`. Always raises SystemExit."""
@@ -41,32 +34,21 @@ def main() -> None:
         _open_streams()
         raise SystemExit(_call(sys.argv[1:]))
     except KeyboardInterrupt:
-        _end(INTERRUPTED, "interrupted")
+        _end(INTERRUPTED, "agent: interrupted")
     except BrokenPipeError:
-        _end(PIPE_CLOSED)
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
-        _end(STDOUT_CLOSED, "stdout is closed: send it somewhere, such as > /dev/null")
+        _end(PIPE_CLOSED, "")
 
 
 def _open_streams() -> None:
-    """Open `os.devnull` for each of the descriptors 0 to 2 that is closed.
-
-    Otherwise a file that is opened later would get the descriptor. Writing to a stdout that was
-    closed fails with an error message. Text for a stderr that was closed is discarded.
-    """
-    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+    """Open `os.devnull` in the place of closed streams, whose descriptors a file would get."""
+    for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # gets the lowest free number, which is `number`
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115  (open until the end)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `number`
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  (open until the end)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _call(arguments: list[str]) -> int:
@@ -80,8 +62,8 @@ def _call(arguments: list[str]) -> int:
     from agent.shared.terminal import protect_streams
 
     protect_streams()
-    for program in ("agent", "patchshot"):
-        variable = _COMPLETION.format(program.upper())
+    for program in ("agent", "patchshot"):  # a shell asks for completions
+        variable = f"_{program.upper()}_COMPLETE"
         if variable in os.environ:
             app.main(prog_name=program, complete_var=variable)
     try:
@@ -95,14 +77,10 @@ def _call(arguments: list[str]) -> int:
     return 0
 
 
-def _end(code: int, message: str = "") -> None:
-    """Exit with `code`, and discard buffered stdout so that flushing it raises no second error."""
-    silent = os.open(os.devnull, os.O_WRONLY)
-    if code != INTERRUPTED:
-        os.dup2(silent, 1)
-    try:
-        if message:
-            print(f"agent: {message}", file=sys.stderr, flush=True)  # noqa: T201
-    except OSError:
-        os.dup2(silent, 2)  # stderr is closed too
+def _end(code: int, message: str) -> None:
+    """Exit with `code`; what is left in the buffers goes nowhere after a closed pipe."""
+    if code == PIPE_CLOSED:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if message:
+        print(message, file=sys.stderr, flush=True)  # noqa: T201
     raise SystemExit(code) from None

@@ -15,14 +15,6 @@ from agent import __version__
 
 __all__ = ["app"]
 
-_EVALUATIONS = {
-    "retrieval": (
-        "evaluation:retrieval_command",
-        "Measure how well retrieval finds the code to change.",
-    ),
-    "patches": ("evaluation:patches_command", "Judge predictions by the tests of their rows."),
-}
-
 # Command name -> module below `agent.cli.commands` and help line, in the order of `agent --help`.
 # What the colon names is the command.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -42,7 +34,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "index": ("index:index_command", "Build or refresh the cache of code and commits."),
     "batch": ("batch:batch_command", "Solve many issues of a data set."),
     "report": ("batch:report_command", "Write a run as one HTML file."),
-    "eval": ("", "Measure parts of the program on issues whose answer is known."),
+    "eval": (":evaluations", "Measure parts of the program on issues whose answer is known."),
     "config": ("machine:config_command", "Show every setting and where its value comes from."),
     "doctor": ("machine:doctor_command", "Say what works on this machine."),
     "mcp": ("mcp:mcp_command", "Serve other agents over the Model Context Protocol."),
@@ -63,12 +55,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, or None."""
-        if cmd_name == "eval" and "eval" in self.table:
-            return evaluations
         if cmd_name not in self.table:
             return None
         module, _, name = self.table[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"agent.cli.commands.{module}"), name)
+        place = f"agent.cli.commands.{module}" if module else "agent.cli.application"
+        command: click.Command = getattr(import_module(place), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,9 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command as click does, and suggest the nearest name if there is no such
-        command.
-        """
+        """Resolve a command as click does, and suggest the nearest name if there is none."""
         if args and args[0] not in self.table and not args[0].startswith("-"):
             import difflib
 
@@ -95,12 +84,17 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 evaluations = LazyGroup(
     "eval",
-    table=_EVALUATIONS,
+    table={
+        "retrieval": (
+            "evaluation:retrieval_command",
+            "Measure how well retrieval finds the code to change.",
+        ),
+        "patches": ("evaluation:patches_command", "Judge predictions by the tests of their rows."),
+    },
     help="Measure parts of the program on data sets of issues whose answer is known.",
     no_args_is_help=True,
     context_settings=_HELP,
 )
-
 
 app = LazyGroup(
     "agent",

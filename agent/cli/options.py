@@ -1,13 +1,11 @@
 """Command line options, most of them generated from `agent.settings`.
 
-This example declares a command:
-
     @options.command("solve", ending="Example: ...", settings=SOLVE_SETTINGS)
     @options.problem
     def solve(flags, problem): ...
 
-`flags` maps the names of the settings that were given on the command line to their values; pass it
-to `agent.settings.load`. A new field of `Settings` becomes an option of `solve` and `batch`.
+`flags` maps the names of the settings that were given to their values; `agent.settings.load` takes
+it.
 """
 
 from __future__ import annotations
@@ -56,22 +54,26 @@ class AgentCommand(click.Command):
         self.rare = frozenset(rare)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Record that `--help-all` was given, before click handles it."""
-        words = args[: args.index("--")] if "--" in args else args
-        ctx.meta["help_all"] = "--help-all" in words
+        """Record `--help-all` and the value of `--json`, before click handles them."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["help_all"] = "--help-all" in args[:end]
+        if "--json=full" in args[:end]:
+            ctx.meta["json"] = "full"
+            args = ["--json" if word == "--json=full" else word for word in args]
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by panel, settings last."""
         panels: dict[str, list[tuple[str, str]]] = {OTHER_OPTIONS: []}
-        hidden = 0
+        abridged = any(parameter.name == "help_all" for parameter in self.params)
+        short, hidden = abridged and not ctx.meta.get("help_all"), 0
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None or isinstance(parameter, click.Argument):
                 continue  # an argument is explained below the options
             option = getattr(parameter, "setting", None)
-            short = self.abridged and not ctx.meta.get("help_all")
-            if short and self._is_rare(parameter):
+            is_rare = parameter.name in self.rare if option is None else not option.common
+            if short and is_rare:
                 hidden += 1
                 continue
             panel = OTHER_OPTIONS if option is None or short else option.panel
@@ -82,23 +84,13 @@ class AgentCommand(click.Command):
                     formatter.write_dl(records, col_max=26)
         if hidden:
             formatter.write_paragraph()
-            more = f"{hidden} more option{'s' * (hidden > 1)}"
-            formatter.write_text(f"{more}: agent {ctx.info_name} --help-all")
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, then the examples without wrapping."""
         super().format_help(ctx, formatter)
         if self.ending:
             formatter.write(f"\n{indent(self.ending, ' ')}\n")
-
-    def _is_rare(self, parameter: click.Parameter) -> bool:
-        option = getattr(parameter, "setting", None)
-        return parameter.name in self.rare if option is None else not option.common
-
-    @property
-    def abridged(self) -> bool:
-        """Whether `--help` leaves out some options."""
-        return any(parameter.name == "help_all" for parameter in self.params)
 
 
 class SettingOption(click.Option):
@@ -116,13 +108,12 @@ def command(
     settings: Sequence[str] = (),
     rare: Sequence[str] = (),
     prints_record: bool = False,
-    **overrides: str,
 ) -> Callable[[Callable[..., int]], AgentCommand]:
     """Return a decorator that makes a command of a function, which must return the exit code.
 
     An exception ends it with one line and an exit code; with `prints_record`, `--json` then prints
-    a record of the run too. `settings` names the settings that become options. `overrides` replaces
-    help texts of settings by name. `rare` names options that `--help` leaves out.
+    a record of the run too. `settings` names the settings that become options, and `rare` options
+    that `--help` leaves out.
     """
 
     def decorate(function: Callable[..., int]) -> AgentCommand:
@@ -147,44 +138,36 @@ def command(
             rare=rare,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        made.params += [_setting(one, overrides.get(one)) for one in settings]
+        made.params += [_setting(one) for one in settings]
         if "max_steps" in settings:
-            made.params.append(
-                click.Option(["--no-iterative"], is_flag=True, help="The same as --max-steps 0.")
-            )
+            text = "No further calls after the repair call (--max-steps 0)."
+            made.params.append(click.Option(["--no-iterative"], is_flag=True, help=text))
         if any(option_of(one).common for one in settings):
+            show: dict[str, Any] = {"is_flag": True, "is_eager": True, "callback": _show_all}
             made.params.append(
-                click.Option(
-                    ["--help-all"],
-                    is_flag=True,
-                    is_eager=True,
-                    callback=_show_all,
-                    help="Show all options and exit.",
-                )
+                click.Option(["--help-all"], help="Show all options and exit.", **show)
             )
         return made
 
     return decorate
 
 
-def _setting(name: str, help: str | None) -> SettingOption:
+def _setting(name: str) -> SettingOption:
     field, option = Settings.model_fields[name], option_of(name)
     flags = option.flags or (f"--{name.replace('_', '-')}",)
-    kind = _kind(field.annotation)
-    text = help or field.description or ""
+    kind, text = _kind(field.annotation), field.description or ""
+    others: dict[str, Any] = {"setting": option, "default": None}
     if kind is bool:
+        others["is_flag"] = True
         if field.default:
             flags = tuple(f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags)
-        return SettingOption([*flags, name], setting=option, help=text, default=None, is_flag=True)
-    if kind is tuple:
-        return SettingOption(
-            [*flags, name], setting=option, help=text, multiple=True, metavar=option.metavar
-        )
-    if help is None and field.default is not None:
-        text = f"{text.rstrip('.')} ({field.default:g})." if kind in (int, float) else text
-    return SettingOption(
-        [*flags, name], setting=option, help=text, type=kind, metavar=option.metavar, default=None
-    )
+    elif kind is tuple:
+        others = {"setting": option, "multiple": True, "metavar": option.metavar}
+    else:
+        others |= {"type": kind, "metavar": option.metavar}
+        if field.default is not None and kind in (int, float):
+            text = f"{text.rstrip('.')} ({field.default:g})."
+    return SettingOption([*flags, name], help=text, **others)
 
 
 def _kind(annotation: Any) -> Any:
@@ -253,6 +236,7 @@ def all_of(*decorators: Decorator) -> Decorator:
 
 
 as_json = flag("--json", "Print the result as JSON.")
+as_record = flag("--json", "Print the result as JSON; --json=full with its receipt.")
 quiet = flag("--quiet -q", "Show no progress on stderr.")
 verbose = flag("--verbose -v", "Show each model call, and why each chunk is in the context.")
 problem = text("--problem", "TEXT", "The issue: a file, `-` for stdin, or a URL.", required=True)
@@ -285,6 +269,7 @@ delivery = all_of(
     text("--branch", "NAME", "Commit the accepted patch on this new branch; no hook runs."),
     text("--commit-message", "TEXT", "The message of that commit (made from the issue)."),
     flag("--pr", "Push the branch to origin (GitHub, GitLab), and open a pull request."),
+    flag("--without-test", "Leave the reply's test out of the branch."),
 )
 dataset = all_of(
     path("--dataset", "SWE-bench rows: JSON lines or a JSON array.", required=True),

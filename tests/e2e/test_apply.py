@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import signal
 import subprocess
 import time
@@ -134,10 +132,7 @@ def test_an_edit_of_the_same_line_costs_nothing_that_was_paid(target: Target) ->
     assert target.calc.read_text() == edited
     last = done.stderr.splitlines()[-1]
     assert last.startswith("agent: not-applied: nothing was written: calc.py has changed")
-    [command] = re.findall(r"git -C .*", last)
-    target.calc.write_text(CALC)
-    subprocess.run(shlex.split(command), check=True, timeout=20)
-    assert target.calc.read_text() == FIXED
+    assert last.endswith("the diff is in what was printed")
 
 
 def test_edits_that_the_patch_will_not_know_are_named_before_the_call(target: Target) -> None:

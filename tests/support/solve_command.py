@@ -63,7 +63,7 @@ def solve(
     is a fresh one: a home and a cache of its own under `home`, embeddings off, and nothing of the
     caller's but PATH, locale and TMPDIR.
     """
-    command = [*AGENT, "solve", "--json"]
+    command = [*AGENT, "solve", "--json=full"]
     command += ["--problem", str(problem), "--repo", str(repository), *arguments]
     begin = time.monotonic()
     done = subprocess.run(

@@ -7,7 +7,6 @@ import json as json_module
 import os
 import stat
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,19 +14,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from agent.errors import (
-    ConfigurationError,
-    PatchshotError,
-    SandboxUnavailable,
-    Status,
-    UsageError,
-)
-from agent.run.record import Ledger, RunRecord, make_record
+import click
+
+from agent.errors import ConfigurationError, PatchshotError, Status, UsageError
+from agent.run.record import Ledger, RunRecord, StageTimer, make_record
 from agent.settings import environment, load, names_as_given, secret_values, work_tree_of
 from agent.shared.terminal import inert, inert_json, say
-from agent.types.events import Notice, StageFinished, StageStarted
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
+    from agent.results.kept import KeptRun
     from agent.settings import Settings
     from agent.types import Dirty, Problem
     from agent.types.events import Event
@@ -35,9 +31,6 @@ if TYPE_CHECKING:
 
 # Set this variable to show the traceback of an internal error.
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
-
-PIPE_CLOSED = 141
-"""128 + SIGPIPE: the reader of stdout has closed it. Ctrl-C has its own code, 130."""
 
 
 def guarded(
@@ -51,34 +44,22 @@ def guarded(
     try:
         return command()
     except PatchshotError as error:
-        return fail(error.status, names_as_given(str(error), flags or {}), json=json)
+        status, message = error.status, names_as_given(str(error), flags or {})
     except KeyboardInterrupt:
-        return fail(Status.INTERRUPTED, "interrupted", json=json)
+        status, message = Status.INTERRUPTED, "interrupted"
     except BrokenPipeError:
-        abandon_stdout()
-        return PIPE_CLOSED
+        raise
     except OSError as error:
-        translated = translate_os_error(error)
-        return fail(translated.status, str(translated), json=json)
+        status, message = _describe_os_error(error)
     except Exception as error:  # noqa: BLE001  (the last line: a bug must still end in one line)
-        return fail(Status.CRASHED, describe_crash(error), json=json)
-
-
-def fail(status: Status, message: str, *, json: bool) -> int:
-    """Print why there is no result, and return the exit code."""
+        status, message = Status.CRASHED, describe_crash(error)
     message = make_redactor()(message)
     with suppress(OSError):  # stderr may be closed
         say(f"agent: {message}")
     if json:
         with suppress(OSError, UsageError):  # stdout may be what `message` is about
-            print_json(make_record(Ledger(), status=status, message=message))
+            print_record(make_record(Ledger(), status=status, message=message))
     return status.exit_code
-
-
-def abandon_stdout() -> None:
-    """Discard buffered stdout, so that the interpreter reports no second error when it exits."""
-    with suppress(OSError, ValueError):  # stdout may not be a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def describe_crash(error: Exception) -> str:
@@ -89,20 +70,19 @@ def describe_crash(error: Exception) -> str:
     return f"internal error, please report it: {kind}: {error} ({DEBUG_VARIABLE}=1 shows more)"
 
 
-def translate_os_error(error: OSError) -> PatchshotError:
-    """Return an error with a clear message for a full disk or missing permissions."""
+def _describe_os_error(error: OSError) -> tuple[Status, str]:
     place = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SandboxUnavailable(
-            f"the disk is full{place}: free some space or set TMPDIR and PATCHSHOT_CACHE_DIR to "
-            "a place that has some"
-        )
-    return PatchshotError(f"{error.strerror or error}{place}")
+        advice = "free some space or set TMPDIR and PATCHSHOT_CACHE_DIR to a place that has some"
+        return Status.SANDBOX, f"the disk is full{place}: {advice}"
+    return Status.USAGE, f"{error.strerror or error}{place}"
 
 
-def print_json(result: RunRecord) -> None:
-    """Print the result as JSON to stdout."""
-    _write(inert_json(result.model_dump_json(indent=2) + "\n").encode("utf-8", "replace"))
+def print_record(record: RunRecord) -> None:
+    """Print a record as JSON to stdout. Only `--json=full` prints its receipt."""
+    context = click.get_current_context(silent=True)
+    full = context is not None and context.meta.get("json") == "full"
+    print_value(record.model_dump(mode="json", exclude=None if full else {"receipt"}))
 
 
 def print_value(value: Any) -> None:
@@ -114,7 +94,7 @@ def print_value(value: Any) -> None:
 def write_stdout(text: str) -> None:
     """Write text to stdout without control characters, because it may quote a repository.
 
-    Raises UsageError if stdout is closed or the disk full.
+    Raises UsageError if stdout cannot be written.
     """
     _write(inert(text).encode("utf-8", "replace"))
 
@@ -132,13 +112,11 @@ def _write(data: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        if error.errno == errno.EBADF:
-            abandon_stdout()
-            raise UsageError("stdout is closed: send it somewhere, such as > /dev/null") from None
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise UsageError("the disk of what stdout leads to is full: send it elsewhere") from None
+        why = error.strerror or error
+        raise UsageError(f"stdout cannot be written ({why}): send it elsewhere") from None
 
 
 @contextmanager
@@ -150,39 +128,33 @@ def reporting(
     `verbose` shows each model call. With `warn`, `quiet` silences progress but not warnings. Raises
     UsageError if `log_file` cannot be written.
     """
+    from agent.llm import LogFile
     from agent.shared.console import TerminalReporter, reporter_for
 
-    if quiet and warn:
-        yield _say_warnings
-        return
     redact = make_redactor()
-    reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
+
+    def say_warnings(event: Event) -> None:
+        if isinstance(event, Notice) and event.level == "warning":
+            say(f"warning: {redact(event.message)}")
+
+    if quiet and warn:
+        yield say_warnings
+        return
     with ExitStack() as stack:
+        reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
         if isinstance(reporter, TerminalReporter):
             stack.enter_context(reporter)
-        if log_file is None:
-            yield cast("Reporter", reporter)
-            return
-        from agent.llm import LogFile
-
-        yield stack.enter_context(LogFile(log_file, cast("Reporter", reporter), redact))
-
-
-def _say_warnings(event: Event) -> None:
-    if isinstance(event, Notice) and event.level == "warning":
-        say(f"warning: {make_redactor()(event.message)}")
+        taken = cast("Reporter", reporter)
+        if log_file is not None:
+            taken = stack.enter_context(LogFile(log_file, taken, redact))
+        yield taken
 
 
 @contextmanager
 def stage(name: str, reporter: Reporter, detail: str = "") -> Iterator[list[str]]:
     """Report a stage and its duration. The block appends its summary to what it is given."""
-    started, summary, ok = time.perf_counter(), list[str](), False
-    reporter(StageStarted(name, detail))
-    try:
+    with StageTimer(reporter, Ledger()).stage(name, detail) as summary:
         yield summary
-        ok = True
-    finally:
-        reporter(StageFinished(name, time.perf_counter() - started, "".join(summary), ok))
 
 
 def make_redactor() -> Callable[[str], str]:
@@ -204,6 +176,30 @@ def load_problem(source: str, *, text: bool = False) -> Problem:
         github_token=github.get("GITHUB_TOKEN") or github.get("GH_TOKEN"),
         text=text,
     )
+
+
+def one_of(what: str, how: str, *values: str | None) -> str:
+    """Return the value that was given. Raises UsageError if there is none, or more than one."""
+    given = [value for value in values if value is not None]
+    if len(given) != 1:
+        raise UsageError(f"give {what} once: {how}")
+    return given[0]
+
+
+def find_kept(prefix: str | None) -> KeptRun:
+    """Return the kept run whose id begins with `prefix`, or the last one.
+
+    In a repository the last one of this repository. Raises ConfigurationError.
+    """
+    from agent.results.kept import find_run, list_runs, runs_folder
+
+    root = work_tree_of(Path.cwd())
+    if prefix is not None or not (root / ".git").exists():
+        return find_run(runs_folder(), prefix)
+    for run in list_runs(runs_folder()):
+        if run.origin.repository == str(root):
+            return run
+    raise ConfigurationError(f"no run of {root} is kept yet: name one of `agent runs`")
 
 
 def load_settings(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:
@@ -272,16 +268,14 @@ def load_snapshot(
     """
     from agent.repository import skipped_in_words, take_snapshot
 
-    started = time.perf_counter()
-    with stage("snapshot", reporter, str(repo)) as summary:
+    with StageTimer(reporter, ledger or Ledger()).stage("snapshot", str(repo)) as summary:
         own = [path.resolve() for path in (*exclude, *_own_outputs(repo)) if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
-        mode = cast("Dirty", dirty)
         snapshot = take_snapshot(
             repo,
             commit=commit,
-            dirty=mode,
+            dirty=cast("Dirty", dirty),
             max_file_bytes=round(max_file_mb * 1e6),
             exclude=own,
             scope=scope,
@@ -289,10 +283,7 @@ def load_snapshot(
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""
-        base = f"{snapshot.commit[:10]} {state}"
-        summary.append(f"{len(snapshot.files):,} files{skipped} at {base}")
-    if ledger is not None:
-        ledger.spend("snapshot", time.perf_counter() - started)
+        summary.append(f"{len(snapshot.files):,} files{skipped} at {snapshot.commit[:10]} {state}")
     for note in snapshot.notes:
         reporter(Notice(note))
     return snapshot
@@ -337,12 +328,13 @@ def in_words(record: RunRecord, *, has_patch: bool) -> str:
     if record.status is Status.USAGE and not usage.calls:
         total = ""
     if record.status is Status.ACCEPTED:
-        shown = {"given": " (given tests)", "own": " (own test)"}.get(record.evidence or "", "")
-        return f"{(record.verdict or 'accepted').upper()}{shown}: {record.message}{total}"
+        return f"{(record.verdict or 'accepted').upper()}: {record.message}{total}"
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""
     if record.status is Status.UNVERIFIED:
         rest = "; the diff applies, but nothing shows that it is right"
-    first, *others = record.message.strip().split("\n") or [""]
-    summary = f"{first} {others[0]}" if first.endswith(":") and others else first.removesuffix(".")
+    first, second, *_ = [*record.message.strip().split("\n", 2), ""]
+    if first.endswith(":"):  # it announces the next line
+        first = f"{first} {second}"
     status = record.status.value
-    return f"agent: {status if summary == status else f'{status}: {summary}'}{rest}{total}"
+    words = status if first in ("", status) else f"{status}: {first.removesuffix('.')}"
+    return f"agent: {words}{rest}{total}"

@@ -31,7 +31,6 @@ FOLDER_SUFFIX = ".eval"
 @options.command(
     "patches",
     settings=("test_cmd", "test_timeout", "python", *options.SANDBOX_SETTINGS, "unsafe_no_sandbox"),
-    test_timeout="Seconds for one test run (1800).",
     ending="""
     Example (the same command goes on where it was stopped):
       agent eval patches --predictions preds.json --dataset swe.jsonl \\

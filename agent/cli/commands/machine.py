@@ -54,10 +54,14 @@ def config_command(repo: Path | None, init: bool, json: bool) -> int:
     if json:
         common.print_value(rows)
         return 0
-    width = max(len(row["name"]) for row in rows)
+    panel, width = "", max(len(row["name"]) for row in rows)
     for row in rows:
+        if option_of(row["name"]).panel != panel:
+            panel = option_of(row["name"]).panel
+            common.write_stdout(f"--- {panel}\n")
+        value = "-" if row["value"] in (None, []) else json_module.dumps(row["value"])
         origin = "" if row["origin"] == "default" else f"  ({row['origin']})"
-        common.write_stdout(f"{row['name']:<{width}}  {_in_words(row['value'])}{origin}\n")
+        common.write_stdout(f"{row['name']:<{width}}  {value}{origin}\n")
     return 0
 
 
@@ -79,14 +83,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"(//[^/@:]*:)[^/@]+@", r"\1********@", value)  # a password in a URL
     return list(value) if isinstance(value, tuple) else value
-
-
-def _in_words(value: Any) -> str:
-    if value is None or value == []:
-        return "-"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _initialise() -> int:
@@ -119,16 +115,13 @@ def _commented() -> Iterator[str]:
 # with `-v` only.
 _OTHER = "  or"
 
-# Only "missing" makes the command fail.
+# Only "missing" makes the command fail; "note" works without it.
 _MARKS = {"ok": "✓", "note": "·", "missing": "✗"}
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One line of the checklist. `state`: "ok", "note" (works without it) or "missing".
-
-    `brief` is what is shown without `-v`, "" for the whole detail.
-    """
+    """One line of the checklist. `brief` is shown without `-v`, "" for the whole detail."""
 
     name: str
     state: str
@@ -151,39 +144,32 @@ def doctor_command(json: bool, live: bool, verbose: bool, flags: Mapping[str, An
     """Say what works here: git, tokenizer, sandbox guarantees, model, embeddings."""
     settings = common.load_settings(flags)
     checks = list(_checks(settings, live=live))
-    checks.append(_origins(load_with_origins(flags).origins))
+    origins = load_with_origins(flags).origins.items()
+    given = [f"{name} from {origin}" for name, origin in origins if origin != "default"]
+    words = ", ".join(given) or "all defaults (`agent config` lists them)"
+    checks.append(DoctorCheck("settings", "ok", words))
     if json:
-        common.print_value(
-            [{k: v for k, v in asdict(one).items() if k != "brief"} for one in checks]
-        )
-    else:
-        for check in checks:
-            if verbose or check.name != _OTHER or check.brief:
-                detail = check.detail if verbose else check.brief or check.detail
-                text = detail.replace("\n", f"\n{'':<14}")
-                common.write_stdout(f"{_MARKS[check.state]} {check.name:<11} {text}\n")
+        facts = [{"name": one.name, "state": one.state, "detail": one.detail} for one in checks]
+        common.print_value(facts)
+    for check in checks if not json else ():
+        if verbose or check.name != _OTHER or check.brief:
+            detail = check.detail if verbose else check.brief or check.detail
+            common.write_stdout(f"{_MARKS[check.state]} {check.name:<11} {detail}\n")
     missing = {check.name for check in checks if check.state == "missing"}
     if "sandbox" in missing:
         return Status.SANDBOX.exit_code
     return Status.USAGE.exit_code if missing else 0
 
 
-def _origins(origins: Mapping[str, str]) -> DoctorCheck:
-    """Say which settings are not the defaults, and where each comes from."""
-    given = [f"{name} from {origin}" for name, origin in origins.items() if origin != "default"]
-    brief = ", ".join(given) or "all defaults (`agent config` lists them)"
-    return DoctorCheck("settings", "ok", "\n".join(given) or brief, brief)
-
-
 def _checks(settings: Settings, *, live: bool) -> Iterator[DoctorCheck]:
     from agent import wiring
 
     yield DoctorCheck("python", "ok", f"{platform.python_version()} ({sys.executable})")
-    yield _git()
+    yield _try("git", _git)
     yield _try("tokenizer", lambda: _tokenizer(settings))
     yield from _sandboxes(settings)
     yield _try("cache", lambda: _cache(settings))
-    yield _retrieval(settings)
+    yield _try("retrieval", lambda: _retrieval(settings))
     yield _try("model", lambda: wiring.model_in_words(settings), missing="note")
     yield _try("embeddings", lambda: wiring.embedding_in_words(settings), missing="note")
     if live:
@@ -200,13 +186,13 @@ def _try(name: str, check: Callable[[], str], *, missing: str = "missing") -> Do
         return DoctorCheck(name, "missing", f"{error.strerror or error} ({error.filename})")
 
 
-def _git() -> DoctorCheck:
+def _git() -> str:
     git = shutil.which("git")
     if git is None:
-        return DoctorCheck("git", "missing", "not installed: apt install git, or your system's way")
+        raise ConfigurationError("not installed: apt install git, or your system's way")
     command = [git, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    return DoctorCheck("git", "ok", f"{done.stdout.strip()} ({git})")
+    return f"{done.stdout.strip()} ({git})"
 
 
 def _tokenizer(settings: Settings) -> str:
@@ -223,47 +209,39 @@ def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:
     from agent.wiring import probe_sandboxes, why_no_python
 
     chosen, *others = probe_sandboxes(settings)
-    state = "ok" if chosen.isolated else "note"
-    state = state if chosen.available else "missing"
-    yield DoctorCheck(
-        "sandbox", state, _guarantees(chosen, short=False), _guarantees(chosen, short=True)
-    )
+    state = "missing" if not chosen.available else "ok" if chosen.isolated else "note"
+    yield DoctorCheck("sandbox", state, *_guarantees(chosen))
     if chosen.available and (why := why_no_python(settings)):
         yield DoctorCheck("test python", "note", why)
     for probe in others:
-        how = f"--sandbox {probe.backend}" if probe.available else "not available"
-        brief = f"{_guarantees(probe, short=True)} ({how})" if probe.available else ""
-        yield DoctorCheck(_OTHER, "note", f"{_guarantees(probe, short=False)} ({how})", brief)
+        how = f"(--sandbox {probe.backend})" if probe.available else "(not available)"
+        detail, brief = _guarantees(probe)
+        brief = f"{brief} {how}" if probe.available else ""
+        yield DoctorCheck(_OTHER, "note", f"{detail} {how}", brief)
 
 
-def _guarantees(probe: Probe, *, short: bool) -> str:
-    """Return the guarantees of a backend (`short`: their number) and those that it lacks."""
+def _guarantees(probe: Probe) -> tuple[str, str]:
+    """Return the guarantees of a backend and those that it lacks, and the same in brief."""
     if not probe.available:
-        return f"{probe.backend}: {probe.problem}"
+        return f"{probe.backend}: {probe.problem}", ""
     holds = [name for name, held in sorted(probe.guarantees.items()) if held]
     lacks = [name for name, held in sorted(probe.guarantees.items()) if not held]
-    words = ", ".join(holds) or "no guarantees"
-    if short:
-        words = f"{len(holds)} of {len(probe.guarantees)} guarantees"
-    return f"{probe.backend}: {words}" + (f"; not: {', '.join(lacks)}" if lacks else "")
+    rest = f"; not: {', '.join(lacks)}" if lacks else ""
+    number = f"{len(holds)} of {len(probe.guarantees)} guarantees"
+    detail = f"{probe.backend}: {', '.join(holds) or 'no guarantees'}{rest}"
+    return detail, f"{probe.backend}: {number}{rest}"
 
 
 def _cache(settings: Settings) -> str:
     folder = settings.cache_dir
     folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    return f"{folder}, {free / 1e9:.1f} GB free"
+    return f"{folder}, {shutil.disk_usage(folder).free / 1e9:.1f} GB free"
 
 
-def _retrieval(settings: Settings) -> DoctorCheck:
+def _retrieval(settings: Settings) -> str:
     from agent.wiring import missing_models
 
-    try:
-        missing = missing_models(settings)
-    except PatchshotError as error:
-        return DoctorCheck("retrieval", "missing", str(error))
-    detail = "; ".join(missing) or f"preset {settings.preset}"
-    return DoctorCheck("retrieval", "note" if missing else "ok", detail)
+    return "; ".join(missing_models(settings)) or f"preset {settings.preset}"
 
 
 @options.command(
@@ -288,11 +266,11 @@ def bundle_command(output: Path | None, check: Path | None, json: bool) -> int:
     checks = check_bundle(path)
     if json:
         common.print_value({"path": str(path), **facts, "checks": [asdict(one) for one in checks]})
-        return 0 if all(one.ok for one in checks) else Status.USAGE.exit_code
-    if facts:
-        say(f"{path}: {facts['bytes']:,} bytes, {facts['files']} files, sha256 {facts['sha256']}")
-    for one in checks:
-        say(f"{'ok  ' if one.ok else 'FAIL'}  {one.check}: {one.detail}")
+    else:
+        if facts:
+            say(f"{path}: {facts['bytes']:,} bytes, sha256 {facts['sha256']}")
+        for one in checks:
+            say(f"{'ok  ' if one.ok else 'FAIL'}  {one.check}: {one.detail}")
     return 0 if all(one.ok for one in checks) else Status.USAGE.exit_code
 
 

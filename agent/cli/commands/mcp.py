@@ -15,7 +15,7 @@ from agent.errors import ConfigurationError, PatchshotError
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import install_command
 from agent.types import Chunk
-from agent.types.events import Event, Notice, StageFinished, StageStarted
+from agent.types.events import Event, Notice, StageStarted
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -30,7 +30,7 @@ _INSTRUCTIONS = (
 
 _LINES = 24  # of a result of `search`
 
-# Members of a result that a caller needs; the rest fills its context.
+# What a caller needs of a result; the rest would fill its context.
 _RESULT = {"status", "verdict", "message", "diff", "reproduction_test", "usage", "notes"}
 
 
@@ -142,15 +142,14 @@ async def _told(work: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def _progress(
-    send: Callable[..., Any],
-) -> AsyncIterator[Callable[[Event], None]]:
-    """Yield a function that takes events from any thread and sends them as notifications."""
+async def _progress(send: Callable[..., Any]) -> AsyncIterator[Callable[[Event], None]]:
+    """Yield a function that takes events from any thread and sends their stages and notices."""
     loop, redact = asyncio.get_running_loop(), common.make_redactor()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
     def take(event: Event) -> None:
-        text = _in_words(event)
+        text = f"{event.stage}: {event.detail}" if isinstance(event, StageStarted) else ""
+        text = event.message if isinstance(event, Notice) else text
         if text:
             loop.call_soon_threadsafe(queue.put_nowait, redact(text))
 
@@ -166,18 +165,6 @@ async def _progress(
     finally:
         queue.put_nowait(None)
         await sender
-
-
-def _in_words(event: Event) -> str:
-    match event:
-        case StageStarted(stage, detail):
-            return f"{stage}: {detail}" if detail else stage
-        case StageFinished(stage, seconds, summary):
-            return f"{stage} done in {seconds:.1f} s" + (f": {summary}" if summary else "")
-        case Notice(message):
-            return message
-        case _:
-            return ""
 
 
 def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:

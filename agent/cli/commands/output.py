@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli.commands.common import counted, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
-from agent.settings import state_folder
 from agent.shared.files import replace_file
 from agent.types.events import Notice
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from agent.results.publishing import Publication, PublicationPlan
     from agent.results.work_tree import WriteOutcome
     from agent.run.record import Published, RunRecord
+    from agent.settings import Settings
     from agent.types import AppliedPatch
     from agent.types.protocols import Reporter, Snapshot
 
@@ -41,7 +40,7 @@ class PatchFile:
         self.problem = ""
 
     def write(self, patch: AppliedPatch) -> None:
-        """Replace the file atomically. A failure is recorded in `problem`."""
+        """Replace the file. A failure is recorded in `problem`."""
         path, self.problem = self._path, ""
         if path is None:
             return
@@ -87,6 +86,13 @@ def requested_publication(given: Mapping[str, Any]) -> Publication | None:
     return Publication(branch, f"{message.strip()}\n" if message else "", pr)
 
 
+def includes_test(settings: Settings, given: Mapping[str, Any]) -> bool:
+    """Whether the reproduction test joins the patch: by default only on a branch."""
+    if "include_test" in settings.model_fields_set:
+        return settings.include_test
+    return given.get("branch") is not None and not given.get("without_test")
+
+
 def prepare_publication(
     publication: Publication | None, snapshot: Snapshot, reporter: Reporter
 ) -> PublicationPlan | None:
@@ -101,10 +107,7 @@ def prepare_publication(
     plan = prepare(publication, snapshot.root, snapshot.commit)
     if snapshot.dirty:
         names = listed(sorted(snapshot.overlay()))
-        text = (
-            f"the patch will be made and tested with your uncommitted edits ({names}), which the "
-            "commit will not have; --dirty ignore leaves them out"
-        )
+        text = f"the commit will not have your uncommitted edits ({names}); see --dirty ignore"
         reporter(Notice(text, "warning"))
     if plan.forge is not None:
         target = f"{plan.forge.place}, branch {plan.target}"
@@ -139,25 +142,20 @@ def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> N
     `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
     or ConfigurationError.
     """
+    from agent.repository import changed_paths
     from agent.results import journal_folder
 
     if not os.access(root, os.W_OK):
         raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
     journal = journal_folder()
-    usable = False
     with contextlib.suppress(OSError):
         journal.mkdir(mode=0o700, parents=True, exist_ok=True)
-        usable = os.access(journal, os.W_OK)
-    if not usable:
+    if not os.access(journal, os.W_OK):
         raise ConfigurationError(
             f"--apply keeps what `agent undo` needs in {journal}, which cannot be written: "
             "set XDG_STATE_HOME to a folder that can"
         )
-    if not without_edits:
-        return
-    from agent.repository import changed_paths
-
-    if edited := changed_paths(root):
+    if without_edits and (edited := changed_paths(root)):
         text = (
             f"the patch will be made without your uncommitted edits ({listed(edited)}); --apply "
             "merges it with them, and writes nothing if they overlap"
@@ -165,25 +163,21 @@ def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> N
         reporter(Notice(text, "warning"))
 
 
-def write_into_work_tree(
-    patch: AppliedPatch, root: Path, *, output: Path | None = None, run: str = ""
-) -> Delivery:
-    """Write a patch into the work tree, all files or none. Never raises an `Exception`.
-
-    If it cannot be written, the message says where the diff is: in `output`, or in a new file.
-    """
+def write_into_work_tree(patch: AppliedPatch, root: Path, *, run: str = "") -> Delivery:
+    """Write a patch into the work tree, all files or none. Never raises an `Exception`."""
     from agent.results import journal_folder
     from agent.results.work_tree import apply_changes
 
+    where = "the diff is in what was printed"
     try:
         outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
     except PatchshotError as error:
-        return Delivery((), failed=True, message=_failure(str(error), patch, root, output))
+        return Delivery((), failed=True, message=f"{error}; {where}")
     except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
-        return Delivery((), failed=True, message=_failure(repr(error), patch, root, output))
+        return Delivery((), failed=True, message=f"{error!r}; {where}")
     if outcome.conflicts:
-        failure = _failure(conflicts_in_words(outcome), patch, root, output)
-        return Delivery(outcome.written, failed=True, message=failure)
+        message = f"{conflicts_in_words(outcome)}; {where}"
+        return Delivery(outcome.written, failed=True, message=message)
     if not outcome.written:
         return Delivery((), failed=False, message="the files have this content already")
     undo = "agent undo"
@@ -212,21 +206,3 @@ def listed(paths: Sequence[str], most: int = 10) -> str:
 
 def _files(paths: Sequence[str]) -> str:
     return f"{counted(len(paths), 'file')}: {listed(paths)}"
-
-
-def _failure(reason: str, patch: AppliedPatch, root: Path, output: Path | None) -> str:
-    """Return the reason, and a command that writes what fits from a file with the diff."""
-    file: Path | None = None
-    with contextlib.suppress(OSError):
-        if output is not None and output.read_bytes() == patch.diff:
-            file = output.absolute()
-        else:
-            folder = state_folder() / "not-applied"
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            place = folder / f"{hashlib.sha256(patch.diff).hexdigest()[:12]}.diff"
-            replace_file(place, (patch.diff,))
-            file = place
-    if file is None:
-        return f"{reason}; the patch is in what was printed"
-    command = f"git -C {shlex.quote(str(root))} apply --reject {shlex.quote(str(file))}"
-    return f"{reason}. To write what fits: {command}"

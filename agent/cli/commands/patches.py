@@ -16,13 +16,13 @@ from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
 from agent.run.attempts import Attempt
 from agent.run.record import Ledger, make_record
 from agent.shared.terminal import say
-from agent.types import AppliedPatch, Problem, ValidationReport, Verdict
+from agent.types import AppliedPatch, FileChange, Problem, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from agent.repository import TreeFile
     from agent.results.kept import KeptRun
+    from agent.run.record import RunRecord
     from agent.settings import Settings
-    from agent.types import FileChange
     from agent.types.protocols import Snapshot
 
 # The largest models write replies under 1 MB, so a larger file is not a reply.
@@ -67,9 +67,7 @@ def _apply_run(
     name: str, repo: Path | None, flags: Mapping[str, Any], given: Mapping[str, Any]
 ) -> int:
     """Write the patch of a kept run into the work tree or on a branch, for any verdict."""
-    from agent.results.kept import find_run, runs_folder
-
-    kept = find_run(runs_folder(), name)
+    kept = common.find_kept(name)
     if given["commit"] or given["output"] or given["dirty"] != "include":
         raise ConfigurationError("a run is applied to the work tree: give --repo and --allow only")
     if kept.diff is None:
@@ -82,7 +80,8 @@ def _apply_run(
         snapshot = common.load_snapshot(repo, None, "include", reporter)
         if publication is None:
             output.check_work_tree(snapshot.root, reporter, without_edits=False)
-    patch = AppliedPatch(_changes(kept, kept.diff, snapshot, settings.allow), kept.diff, ())
+    with_test = output.includes_test(settings, given)
+    patch = _kept_patch(kept, kept.diff, snapshot, settings.allow, with_test=with_test)
     ended = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
     if publication is not None:
         from agent.results.publishing import prepare
@@ -93,17 +92,11 @@ def _apply_run(
         delivery = output.publish_patch(plan, patch, shown, run=kept.id)
     else:
         delivery = output.write_into_work_tree(patch, snapshot.root, run=kept.id)
-    record = make_record(
-        Ledger(),
-        status=Status.ACCEPTED,
-        message=delivery.message,
-        commit=snapshot.commit,
-        dirty=snapshot.dirty,
-    )
+    record = _record(Ledger(), Status.ACCEPTED, delivery.message, snapshot)
     record = delivery.described(record)
     if given["json"]:
         diff = kept.diff.decode("utf-8", "replace")
-        common.print_json(record.model_copy(update={"diff": diff}))
+        common.print_record(record.model_copy(update={"diff": diff}))
     if delivery.failed:
         say(f"agent: {record.status.value}: {delivery.message}")
     elif not given["quiet"]:
@@ -113,10 +106,16 @@ def _apply_run(
     return record.exit_code
 
 
-def _changes(
-    kept: KeptRun, diff: bytes, snapshot: Snapshot, allow: Collection[str]
-) -> tuple[FileChange, ...]:
-    """Return the changes of a diff, on the files of the run's commit if it fits them.
+def _record(ledger: Ledger, status: Status, message: str, snapshot: Snapshot) -> RunRecord:
+    return make_record(
+        ledger, status=status, message=message, commit=snapshot.commit, dirty=snapshot.dirty
+    )
+
+
+def _kept_patch(
+    kept: KeptRun, diff: bytes, snapshot: Snapshot, allow: Collection[str], *, with_test: bool
+) -> AppliedPatch:
+    """Return the patch of a diff, on the files of the run's commit if it fits them.
 
     Otherwise it is made for the uncommitted changes of the work tree. A kept diff is as little
     trusted as a reply: the same paths are refused. Raises RepositoryError, ConfigurationError.
@@ -134,11 +133,14 @@ def _changes(
             raise RepositoryError(
                 f"the patch of run {kept.id} does not fit {snapshot.root} ({error})"
             ) from None
+    test = kept.result.reproduction_test if kept.result is not None and with_test else None
+    if test is not None and not {test.path} & {*snapshot.files, *(one.path for one in changes)}:
+        changes = (*changes, FileChange(test.path, None, test.content.encode()))
     for change in changes:
         checked = check_path(change.path, allow=allow, new=change.before is None)
         if isinstance(checked, RefusedPath):
             raise ConfigurationError(f"{change.path}: {checked.reason} (--allow permits it)")
-    return changes
+    return AppliedPatch(changes, diff, ())
 
 
 class _WorkTree:
@@ -163,22 +165,21 @@ class _WorkTree:
 def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any]) -> int:
     if given["branch"] is not None or given["commit_message"] is not None or given["pr"]:
         raise ConfigurationError("--branch needs a kept run: name one of `agent runs`")
-    repo, place, write = given["repo"], given["output"], given["apply"]
+    repo, write = given["repo"], given["apply"]
     if write and given["commit"]:
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
     settings = common.load_settings(flags, repository=repo)
     text = _read_reply(reply, "--reply")
-    file = output.PatchFile(place)
+    file = output.PatchFile(given["output"])
     ledger = Ledger(on_better=file.write)
     with common.reporting(quiet=given["quiet"]) as reporter:
-        own = (common.own_file(reply), place)
         snapshot = common.load_snapshot(
             repo,
             given["commit"],
             given["dirty"],
             reporter,
             ledger,
-            exclude=own,
+            exclude=(common.own_file(reply), given["output"]),
             max_file_mb=settings.max_file_mb,
         )
         if write:
@@ -188,19 +189,14 @@ def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any])
     ledger.record(attempt)
     # A patch that applies and parses is accepted: no test is run.
     accepted = attempt.patch is not None and attempt.report is None
-    record = make_record(
-        ledger,
-        status=Status.ACCEPTED if accepted else attempt.status,
-        message=attempt.reason,
-        commit=snapshot.commit,
-        dirty=snapshot.dirty,
-    )
+    status = Status.ACCEPTED if accepted else attempt.status
+    record = _record(ledger, status, attempt.reason, snapshot)
     delivery = None
     if write and accepted and attempt.patch is not None:
-        delivery = output.write_into_work_tree(attempt.patch, snapshot.root, output=place)
+        delivery = output.write_into_work_tree(attempt.patch, snapshot.root)
         record = delivery.described(record)
     if given["json"]:
-        common.print_json(record)
+        common.print_record(record)
     elif attempt.patch is not None:
         common.write_diff(attempt.patch.diff)
     if file.problem:
@@ -243,13 +239,14 @@ def _read_reply(source: str, option: str) -> str:
     prints_record=True,
     ending="""
     Example, with a diff made by `git diff main > fix.diff`:
-      agent verify --diff fix.diff --commit main --problem issue.md
+      agent verify fix.diff --commit main --problem issue.md
 
     The patch may bring the test that shows the fault. --test names it if there
     are several. Exit codes are those of `agent solve`.
     """,
 )
-@options.text("--diff", "TEXT", "The patch: a file, or `-` for stdin.", required=True)
+@click.argument("patch", metavar="DIFF", required=False)
+@options.text("--diff", "TEXT", "The patch, as DIFF: a file, or `-` for stdin.")
 @options.text("--problem", "TEXT", "The issue, which helps to choose tests: a file, `-`, or a URL.")
 @options.text("--test", "PATH", "The test file of the patch that shows the fault.")
 @options.base
@@ -258,21 +255,28 @@ def _read_reply(source: str, option: str) -> str:
 @options.as_json
 @options.quiet
 def verify_command(
-    flags: Mapping[str, Any], diff: str, problem: str | None, json: bool, quiet: bool, **given: Any
+    flags: Mapping[str, Any],
+    patch: str | None,
+    diff: str | None,
+    problem: str | None,
+    json: bool,
+    quiet: bool,
+    **given: Any,
 ) -> int:
     """Judge a patch: apply it in the sandbox and run the tests before and after; no model call."""
     from agent.api import verify
 
-    if diff == "-" == problem:
+    source = common.one_of("the patch", "agent verify DIFF, or --diff", patch, diff)
+    if source == "-" == problem:
         raise ConfigurationError("--diff and --problem cannot both be read from stdin")
-    patch = _read_reply(diff, "--diff")
+    text_of_patch = _read_reply(source, "--diff")
     text = common.load_problem(problem).text if problem else ""
     with common.reporting(quiet=quiet) as reporter:
-        record = verify(patch, problem=text, on_event=reporter, **given, **flags)
+        record = verify(text_of_patch, problem=text, on_event=reporter, **given, **flags)
     accept = bool(flags.get("accept_unverified"))
     record = record.as_printed(accept_unverified=accept, redact=common.make_redactor())
     if json:
-        common.print_json(record)
+        common.print_record(record)
     if not quiet:
         for attempt in record.attempts:
             for note in attempt.validation.notes if attempt.validation is not None else ():

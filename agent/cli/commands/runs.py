@@ -90,18 +90,20 @@ def _begun(run: KeptRun) -> str:
     """,
 )
 @click.argument("run", required=False)
+@options.flag("--receipt", "Show why each piece of code was in the context instead.")
 @options.as_json
-def show_command(run: str | None, json: bool) -> int:
+def show_command(run: str | None, receipt: bool, json: bool) -> int:
     """Show a kept run: its issue, verdict, cost and diff.
 
-    RUN is the beginning of its id in `agent runs`; without it, the last run is shown.
+    RUN is the beginning of its id in `agent runs`; without it, the last run of this repository is
+    shown.
     """
-    from agent.results.kept import find_run, runs_folder
-
-    kept = find_run(runs_folder(), run)
+    kept = common.find_kept(run)
     origin, result = kept.origin, kept.result
+    if receipt:
+        return _show_receipt(kept, json=json)
     if json:
-        document = result.model_dump(mode="json") if result else None
+        document = result.model_dump(mode="json", exclude={"receipt"}) if result else None
         common.print_value({**_facts(kept), "result": document})
         return 0
     dirty = " with uncommitted changes" if origin.dirty else ""
@@ -120,11 +122,22 @@ def show_command(run: str | None, json: bool) -> int:
     return 0
 
 
+def _show_receipt(kept: KeptRun, *, json: bool) -> int:
+    from agent.retrieval.context import render_receipt
+
+    receipt = kept.result.receipt if kept.result else None
+    if receipt is None:
+        raise ConfigurationError(f"run {kept.id} has no receipt: it ended before its context")
+    if json:
+        common.print_value(asdict(receipt))
+    else:
+        common.write_stdout(render_receipt(receipt))
+    return 0
+
+
 def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet: bool) -> int:
     """Mark a run, and add its patch to the memory of its project or take it out."""
-    from agent.results.kept import find_run, runs_folder
-
-    run = find_run(runs_folder(), prefix)
+    run = common.find_kept(prefix)
     diff = run.diff
     if diff is None and feedback == "accepted":
         raise ConfigurationError(f"run {run.id} has no patch to accept: see `agent show {run.id}`")
@@ -138,13 +151,11 @@ def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet:
         raise ConfigurationError(f"{place}: {error.strerror}: nothing is remembered") from None
     entries = len(memory.entries())
     if json:
-        common.print_value(
-            {"run": run.id, "feedback": feedback, "changed": changed, "remembered": entries}
-        )
+        facts = {"run": run.id, "feedback": feedback, "changed": changed, "remembered": entries}
+        common.print_value(facts)
     elif not quiet:
         patches = counted(entries, "patch", "patches")
-        text = f"run {run.id} is {feedback}; {patches} of this project remembered\n"
-        common.write_stdout(text)
+        common.write_stdout(f"run {run.id} is {feedback}; {patches} of this project remembered\n")
     return 0
 
 
@@ -172,7 +183,7 @@ def _memory(run: KeptRun) -> Memory:
 @options.as_json
 @options.quiet
 def accept(run: str | None, json: bool, quiet: bool) -> int:
-    """Say that the patch of a kept run (RUN, or the last one) is right.
+    """Say that the patch of a kept run (RUN, or the last one here) is right.
 
     Later runs of this project rank the files that it changed higher for issues like its own, and
     `agent search --corpus memory` finds it. It stays on this machine.
@@ -191,7 +202,7 @@ def accept(run: str | None, json: bool, quiet: bool) -> int:
 @options.as_json
 @options.quiet
 def reject(run: str | None, json: bool, quiet: bool) -> int:
-    """Say that the patch of a kept run (RUN, or the last one) is wrong.
+    """Say that the patch of a kept run (RUN, or the last one here) is wrong.
 
     It is marked in `agent runs`, and taken out of the accepted patches.
     """

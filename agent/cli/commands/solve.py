@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,21 +19,20 @@ import click
 
 from agent.cli import options
 from agent.cli.commands import common, output
-from agent.errors import ConfigurationError, Status, UsageError
+from agent.errors import ConfigurationError, Status
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.settings import environment, names_as_given
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
+    from agent.llm.paid_replies import ReplyGate
     from agent.llm.recording import ChatExchange
     from agent.results.kept import KeptRun, RunKeeper
     from agent.results.publishing import PublicationPlan
     from agent.run.pipeline import OpenPrompt
     from agent.settings import Settings
     from agent.types import Problem
-    from agent.types.protocols import Reporter, Snapshot
+    from agent.types.protocols import Snapshot
 
 # What a kept run needs to be repeated, beside its settings.
 _TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
@@ -46,8 +45,8 @@ _TAKEN_OVER = (
 )  # fmt: skip
 
 _RARE = (
-    "problem", "commit", "dirty", "output", "commit_message", "record", "replay", "verbose",
-    "remember", "no_iterative", *_TASK,
+    "problem", "commit", "dirty", "output", "commit_message", "without_test", "record", "replay",
+    "verbose", "no_iterative", *_TASK,
 )  # fmt: skip
 
 
@@ -80,21 +79,18 @@ _RARE = (
 @options.text("--problem", "TEXT", "The issue, as ISSUE but not as text.")
 @options.base
 @options.delivery
-@options.as_json
+@options.as_record
 @options.quiet
 @options.verbose
 @options.scope
 @options.tests
-@options.flag("--remember", "Keep the accepted patch here, for `agent search --corpus memory`.")
 @options.path("--record", "Save every model exchange to this file.")
 @options.path("--replay", "Answer from a recorded file, offline.")
 def solve_command(
     flags: Mapping[str, Any], issue: str | None, problem: str | None, **given: Any
 ) -> int:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
-    source = problem if issue is None else issue
-    if source is None or None not in (issue, problem):
-        raise UsageError("give the issue once: agent solve ISSUE, or --problem")
+    source = common.one_of("the issue", "agent solve ISSUE, or --problem", issue, problem)
     if given["record"] and given["replay"]:
         raise ConfigurationError("--record and --replay exclude each other: give one of them")
     if given["record"] and given["record"].exists():
@@ -123,13 +119,12 @@ def solve_problem(
     """
     from agent.wiring import Ahead, known_tests, solve_options
 
-    given = arguments.get
+    given, quiet = arguments.get, arguments["quiet"]
     settings = common.load_settings(flags, repository=arguments["repo"])
-    in_image = settings.image is not None  # then the interpreter is the image's
-    if settings.python is not None and not in_image and not settings.python.expanduser().exists():
-        raise ConfigurationError(
-            f"--python {settings.python}: there is no such file; name an interpreter"
-        )
+    settings = settings.model_copy(
+        update={"include_test": output.includes_test(settings, arguments)}
+    )
+    _check_model(settings, given("replay"))
     publication = output.requested_publication(arguments)
     tests = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
     problem = replace(problem, known=known_tests(*tests))
@@ -139,7 +134,7 @@ def solve_problem(
     # `tests_from`: retrieval must not find the deciding tests.
     own = [given(name) for name in ("output", "record", "replay", "tests_from")]
     with common.reporting(
-        quiet=arguments["quiet"], verbose=arguments["verbose"], log_file=settings.log_file
+        quiet=quiet, verbose=arguments["verbose"], log_file=settings.log_file
     ) as reporter:
         snapshot = common.load_snapshot(
             arguments["repo"],
@@ -160,13 +155,13 @@ def solve_problem(
             "replay": given("replay"),
             "announce": True,
             "trial": ahead.sandbox,
-            "streaming": sys.stderr.isatty() and not arguments["quiet"],
+            "streaming": sys.stderr.isatty() and not quiet,
             "project": given("project"),
         }
         limits = solve_options(settings, problem, another_test=retried is None)
         opening = _opening(retried, comment) if retried else None
 
-        async def solve(gate: Any) -> RunRecord:
+        async def solve(gate: ReplyGate | None) -> RunRecord:
             from agent.run.pipeline import solve
             from agent.wiring import open_services
 
@@ -175,12 +170,24 @@ def solve_problem(
             ) as parts:
                 return await solve(problem, snapshot, parts, limits, ledger, going_on=opening)
 
-        task = {name: given(name) for name in _TASK} | {"path": snapshot.scope}
-        asked = {**flags, **{name: value for name, value in task.items() if value}}
-        kept = _keeping(
-            settings, problem, snapshot, reporter, asked, given("replay"), retried, comment
-        )
-        with kept as keeper:
+        with contextlib.ExitStack() as stack:
+            keeper: RunKeeper | None = None
+            if settings.keep:
+                from agent.results.kept import keep_run, make_origin, runs_folder
+
+                task = {name: given(name) for name in _TASK} | {"path": snapshot.scope}
+                asked = {**flags, **{name: value for name, value in task.items() if value}}
+                origin = make_origin(
+                    problem,
+                    snapshot,
+                    settings.temperature,
+                    given("replay"),
+                    comment,
+                    settings=json_module.loads(json_module.dumps(asked, default=str)),
+                    retry_of=retried.id if retried else "",
+                )
+                kept = keep_run(runs_folder(), origin, problem.text, reporter)
+                keeper = stack.enter_context(kept)
             record = _finished(solve(keeper.gate if keeper else None), ledger)
             record = record.as_printed(
                 accept_unverified=settings.accept_unverified, redact=common.make_redactor()
@@ -189,41 +196,26 @@ def solve_problem(
                 keeper.end(record, ledger.best.patch if ledger.best else None)
     record = record.model_copy(update={"message": names_as_given(record.message, flags)})
     code = _deliver(record, snapshot, arguments, ledger, keeper.id if keeper else "", plan)
-    if given("remember") and code == 0:
-        _remember(problem, snapshot, settings, ledger)
     if file.problem:
         say(f"note: {file.problem}; the diff is in what was printed")
     return code
 
 
-@contextlib.contextmanager
-def _keeping(
-    settings: Settings,
-    problem: Problem,
-    snapshot: Snapshot,
-    reporter: Reporter,
-    asked: Mapping[str, Any],
-    replay: Path | None,
-    retried: KeptRun | None,
-    comment: str,
-) -> Iterator[RunKeeper | None]:
-    """Keep the run, if the settings say so. `asked`: the arguments that repeat it."""
-    if not settings.keep:
-        yield None
-        return
-    from agent.results.kept import keep_run, make_origin, runs_folder
+def _check_model(settings: Settings, replay: Path | None) -> None:
+    """Check what can be checked before the repository is read. Raises ConfigurationError."""
+    from agent.wiring import endpoint
 
-    origin = make_origin(
-        problem,
-        snapshot,
-        settings.temperature,
-        replay,
-        comment,
-        settings=json_module.loads(json_module.dumps(asked, default=str)),
-        retry_of=retried.id if retried else "",
-    )
-    with keep_run(runs_folder(), origin, problem.text, reporter) as keeper:
-        yield keeper
+    if replay is None:
+        try:
+            endpoint(settings)
+        except ConfigurationError as error:
+            hint = "; Ollama is at http://127.0.0.1:11434/v1, and `agent demo` needs no model"
+            raise ConfigurationError(f"{error}{hint if settings.model is None else ''}") from None
+    in_image = settings.image is not None  # then the interpreter is the image's
+    if settings.python is not None and not in_image and not settings.python.expanduser().exists():
+        raise ConfigurationError(
+            f"--python {settings.python}: there is no such file; name an interpreter"
+        )
 
 
 def _finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
@@ -256,51 +248,53 @@ def _deliver(
     plan: PublicationPlan | None,
 ) -> int:
     """Write the result to its destinations and return the exit code."""
-    quiet, patch = arguments["quiet"], ledger.best.patch if ledger.best else None
+    best = ledger.best
+    patch = best.patch if best else None
     last_line = common.in_words(record, has_patch=patch is not None)
     delivery: output.Delivery | None = None
-    if record.status is Status.ACCEPTED and patch is not None and plan is not None:
-        delivery = output.publish_patch(plan, patch, record, run=run)
-    elif record.status is Status.ACCEPTED and patch is not None and arguments.get("apply"):
-        place = arguments.get("output")
-        delivery = output.write_into_work_tree(patch, snapshot.root, output=place, run=run)
+    if record.status is Status.ACCEPTED and patch is not None:
+        if plan is not None:
+            delivery = output.publish_patch(plan, patch, record, run=run)
+        elif arguments.get("apply"):
+            delivery = output.write_into_work_tree(patch, snapshot.root, run=run)
     if delivery is not None:
         record = delivery.described(record)
     if arguments["json"]:
-        common.print_json(record)
+        common.print_record(record)
     elif patch is not None:
         common.write_diff(patch.diff)
-    if arguments["verbose"] and ledger.ranking is not None and ledger.bundle is not None:
-        from agent.retrieval.context import make_receipt, render_receipt
+    if arguments["verbose"] and record.receipt is not None:
+        from agent.retrieval.context import render_receipt
 
-        say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
-    report = ledger.best.report if ledger.best and not quiet else None
-    for note in report.notes if report is not None else ():
-        say(f"note: {note}")
-    if delivery is not None and not delivery.failed and not quiet:
-        say(delivery.message)
+        say(render_receipt(record.receipt))
+    if not arguments["quiet"]:
+        for note in best.report.notes if best and best.report else ():
+            say(f"note: {note}")
+        if delivery is not None and not delivery.failed:
+            say(delivery.message)
+        elif run and patch is not None and plan is None:
+            say(f"next: agent show {run}, agent apply {run}, agent retry {run} --comment TEXT")
+    _say_end(record, last_line, delivery, plan, run if patch else "", quiet=arguments["quiet"])
+    return record.status.exit_code
+
+
+def _say_end(
+    record: RunRecord,
+    last_line: str,
+    delivery: output.Delivery | None,
+    plan: PublicationPlan | None,
+    run: str,
+    *,
+    quiet: bool,
+) -> None:
     if not quiet or record.status is not Status.ACCEPTED:
         say(last_line)
     if delivery is not None and delivery.failed:
         say(f"agent: {record.status.value}: {delivery.message}")
     elif plan is not None and delivery is None:
-        again = f"; to do so all the same: agent apply {run} --branch {plan.wanted.branch}"
-        how = again if run and patch is not None else ""
-        say(f"nothing was committed on {plan.wanted.branch}{how}")
-    return record.status.exit_code
-
-
-def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: Ledger) -> None:
-    """Save the accepted patch for the corpus `memory`. A full disk does not lose the patch."""
-    from agent.wiring.search import memory_of
-
-    if ledger.best is None or ledger.best.patch is None:
-        return
-    memory = memory_of(settings, snapshot)
-    try:
-        memory.remember(problem, ledger.best.patch.diff, snapshot.commit)
-    except OSError as error:
-        say(f"note: the patch could not be remembered in {memory.path}: {error.strerror}")
+        branch = plan.wanted.branch
+        how = f"; to do so all the same: agent apply {run} --branch {branch}" if run else ""
+        say(f"nothing was committed on {branch}{how}")
 
 
 # -------------------------------------------------------------------------------------- agent retry
@@ -318,7 +312,7 @@ def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: 
 @click.argument("run")
 @options.text("--comment", "TEXT", "What is to be different, in your words.", required=True)
 @options.delivery
-@options.as_json
+@options.as_record
 @options.quiet
 @options.verbose
 def retry_command(run: str, comment: str, flags: Mapping[str, Any], **given: Any) -> int:
@@ -327,11 +321,9 @@ def retry_command(run: str, comment: str, flags: Mapping[str, Any], **given: Any
     RUN is the beginning of its id in `agent runs`. The work tree may have changed if the run began
     without uncommitted changes; its commit is then the base. Exit codes are those of `agent solve`.
     """
-    from agent.results.kept import find_run, runs_folder
-
     if not comment.strip():
         raise ConfigurationError("--comment is empty: say what is to be changed")
-    kept = find_run(runs_folder(), run)
+    kept = common.find_kept(run)
     origin = kept.origin
     commit = _base(kept)
     if commit is not None and given["apply"]:
@@ -440,33 +432,21 @@ def demo_command(json: bool, quiet: bool, verbose: bool) -> int:
     package = Path(__file__).resolve().parents[2]
     examples = package / "_examples"  # in a wheel; beside the package in a checkout
     examples = examples if examples.is_dir() else package.parent / "examples"
-    issue = examples / PROJECT / "ISSUE.md"
+    issue = common.load_problem(str(examples / PROJECT / "ISSUE.md"))
     address = environment((_ENDPOINT,)).get(_ENDPOINT)
+    flags: dict[str, Any] = {"keep": False}
+    if address is None:
+        flags |= _RECORDED
     with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
         target = Path(folder) / PROJECT
         _make_repository(examples / PROJECT, target)
         if not quiet:
-            _introduce(issue, address)
+            reply = "calling your model" if address else "the model's reply is a recorded one"
+            say(f'demo: project "{PROJECT}", issue: {issue.title}; {reply}')
         arguments = {"repo": target, "json": json, "quiet": quiet, "verbose": verbose}
-        flags: dict[str, Any] = {"keep": False}
         if address is None:
-            flags |= _RECORDED
             arguments["replay"] = examples / f"{PROJECT}.recording.jsonl"
-        return solve_problem(common.load_problem(str(issue)), flags, arguments)
-
-
-def _introduce(issue: Path, address: str | None) -> None:
-    title = issue.read_text("utf-8").split("\n", 1)[0].lstrip("# ")
-    say(f'demo: project "{PROJECT}", issue: {title}')
-    if address is not None:
-        from agent.llm import without_credentials
-
-        say(f"demo: calling the model at {without_credentials(address)}")
-    else:
-        say(
-            "demo: the model's reply is a recorded one; retrieval, patching and tests are run now "
-            "(set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL to call a model)"
-        )
+        return solve_problem(issue, flags, arguments)
 
 
 def _make_repository(source: Path, target: Path) -> None:

@@ -80,34 +80,15 @@ def test_a_merge_is_said(target):
     assert (target.root / "a.py").read_bytes() == b"one\n2\n3\n4\nmine\n"
 
 
-def test_a_patch_that_cannot_be_written_is_kept_in_a_file(target, tmp_path):
+def test_a_patch_that_cannot_be_written_is_in_what_was_printed(target):
     (target.root / "a.py").write_bytes(b"mine\n")
     delivery = write_into_work_tree(patch(EDIT), target.root)
     assert delivery.failed
-    [kept] = (tmp_path / "state/patchshot/not-applied").iterdir()
-    assert kept.read_bytes() == b"diff\n"
     assert delivery.message == (
-        "nothing was written: a.py has changed in the lines that the patch changes. "
-        f"To write what fits: git -C {target.root} apply --reject {kept}"
+        "nothing was written: a.py has changed in the lines that the patch changes; "
+        "the diff is in what was printed"
     )
-
-
-def test_output_is_named_where_it_holds_the_patch(target, tmp_path):
-    (target.root / "a.py").write_bytes(b"mine\n")
-    place = tmp_path / "fix.diff"
-    place.write_bytes(b"diff\n")
-    assert write_into_work_tree(patch(EDIT), target.root, output=place).message.endswith(str(place))
-    place.write_bytes(b"an older one\n")
-    message = write_into_work_tree(patch(EDIT), target.root, output=place).message
-    assert str(place) not in message
-
-
-def test_without_a_place_for_the_patch_stdout_is_named(target, tmp_path):
-    (tmp_path / "state").write_bytes(b"no folder\n")
-    delivery = write_into_work_tree(patch(EDIT), target.root)
-    assert delivery.failed
-    assert delivery.message.endswith("; the patch is in what was printed")
-    assert (target.root / "a.py").read_bytes() == b"old\n"
+    assert (target.root / "a.py").read_bytes() == b"mine\n"
 
 
 def test_what_cannot_work_is_said_before_anything_is_paid(target, tmp_path):
