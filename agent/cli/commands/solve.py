@@ -25,8 +25,7 @@ from agent.settings import environment, names_as_given
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
-    from agent.llm.paid_replies import ReplyGate
-    from agent.llm.recording import ChatExchange
+    from agent.llm.recording import ChatExchange, ReplyGate
     from agent.results.kept import KeptRun, RunKeeper
     from agent.results.publishing import PublicationPlan
     from agent.run.pipeline import OpenPrompt
