@@ -66,8 +66,7 @@ def apply_proposal(
         failures.append(EditFailure(index, path, "secret", reason))
     if failures:
         return ApplyFailure(tuple(failures))
-    repairs = (*proposal.repairs, *session.repairs)
-    return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs)
+    return AppliedPatch(changes, unified_diff(changes), tuple(applied), tuple(session.repairs))
 
 
 def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:

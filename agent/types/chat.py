@@ -15,7 +15,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """An action that a model may call. `parameters` is the JSON Schema of its arguments."""
+    """An action that a model may call, with the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -24,8 +24,6 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool in a reply."""
-
     id: str
     name: str
     arguments: Mapping[str, Any]
@@ -33,19 +31,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolTurn:
-    """A reply that calls tools, and the result of each call. `said`: its text beside the calls.
+    """A reply that calls tools, and the result of each; without calls one, the user's answer."""
 
-    A reply without calls has one result, which is the user's answer to it.
-    """
-
-    said: str
+    said: str  # the text beside the calls
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDialogue:
-    """A conversation as servers take it that know tools: opening texts, tools, and turns."""
+    """A conversation as servers take it that know tools."""
 
     system: str
     opening: str
@@ -80,33 +75,23 @@ def _mapped_json(value: Any, change: Callable[[str], str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages of one call. `sha256` covers roles and contents; `tokens` is an upper bound.
-
-    `dialogue` is the same conversation for a server that takes tools.
-    """
-
     messages: tuple[Message, ...]
-    sha256: str
-    tokens: int
-    dialogue: ToolDialogue | None = None
+    sha256: str  # of roles and contents
+    tokens: int  # an upper bound
+    dialogue: ToolDialogue | None = None  # the same conversation for a server that takes tools
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known.
+    """Tokens and dollars of one or more calls."""
 
-    `input_tokens` counts all input. `cache_read_tokens` and `cache_write_tokens` are the parts of
-    it that were read from and written to the provider's prompt cache. `estimated`: the server did
-    not count the tokens of a call, so that they are our own count.
-    """
-
-    input_tokens: int = 0
+    input_tokens: int = 0  # all input, with what the provider's prompt cache took
     output_tokens: int = 0
-    cost_usd: float | None = 0.0
+    cost_usd: float | None = 0.0  # None where no price is known
     calls: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
-    estimated: bool = False
+    estimated: bool = False  # the server did not count the tokens of a call
 
     @property
     def summary(self) -> str:

@@ -41,10 +41,10 @@ class RenameFile:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSymbol:
-    """Replace one whole function or method, decorators included. `symbol` is `Class.method`."""
+    """Replace one whole function or method, decorators included."""
 
     path: str
-    symbol: str
+    symbol: str  # "Class.method" or "function"
     replace: str
 
 
@@ -67,41 +67,30 @@ class WrongTest:
 
 @dataclass(frozen=True, slots=True)
 class OutdatedTest:
-    """An existing test that a reply says asserts what the issue calls wrong, and why.
-
-    `replacement` is the edited source of the test's function, "" where the reply gives none.
-    """
+    """An existing test that a reply says asserts what the issue calls wrong, and why."""
 
     id: str
     why: str
-    replacement: str = ""
+    replacement: str = ""  # the edited source of the test's function
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A mistake in a reply that was corrected without asking the model again.
-
-    `name` is the name of the repair. `saved` is the failure that it avoided: a `ParseKind`, an
-    `ApplyKind`, or "broken-syntax". `edit` is the position in `PatchProposal.edits`, None for the
-    reply as a whole.
-    """
+    """A mistake in a reply that was corrected without asking the model again."""
 
     name: str
     note: str  # what was changed, in words
-    saved: str
-    edit: int | None = None
+    saved: str  # the failure that it avoided
+    edit: int | None = None  # position in `PatchProposal.edits`
 
 
 @dataclass(frozen=True, slots=True)
 class PatchProposal:
-    """The edits that a reply asks for. `reader` names the format that matched."""
-
     edits: tuple[Edit, ...]
     thought: str = ""
     reproduction_test: ReproductionTest | None = None
     missing: tuple[str, ...] = ()
-    reader: str = "json"
-    repairs: tuple[Repair, ...] = ()  # corrections made by the reader
+    reader: str = "json"  # the format that matched
     wrong_tests: tuple[WrongTest, ...] = ()
     outdated_tests: tuple[OutdatedTest, ...] = ()
 
@@ -111,10 +100,9 @@ ParseKind = Literal["empty", "no-edit", "needs-code", "truncated", "malformed", 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read, with the reason and advice to the model.
+    """A reply that asks for no edit or cannot be read.
 
-    "needs-code" is no mistake of the reply: it asks for the code `missing` before it edits. Its
-    reproduction test is kept for the reply that edits.
+    "needs-code" is no mistake of the reply: it asks for the code `missing` before it edits.
     """
 
     kind: ParseKind
@@ -158,7 +146,7 @@ class AppliedEdit:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file before and after, as bytes. None means that it does not exist."""
+    """One file before and after; None means that it does not exist."""
 
     path: str
     before: bytes | None
@@ -168,16 +156,13 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPatch:
-    """All edits applied. `diff` is in git's format; `git apply` accepts it on the base.
-
-    `notes` say what the edits leave to be done.
-    """
+    """All edits applied. `git apply` accepts `diff` on the base."""
 
     changes: tuple[FileChange, ...]
     diff: bytes
     edits: tuple[AppliedEdit, ...]
     repairs: tuple[Repair, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the edits leave to be done
 
 
 ApplyKind = Literal[

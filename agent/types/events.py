@@ -1,8 +1,4 @@
-"""Progress events. Steps emit them; `agent.shared.console` renders them to stderr.
-
-A `Reporter` (`agent.types.protocols`) is any callable that takes one event. Events carry facts, not
-formatted text, so that another front end can show them in its own way.
-"""
+"""Progress events. Steps emit them; `agent.shared.console` renders them to stderr."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
-    """A stage begins. `agent.shared.console` knows the names of stages."""
-
     stage: str
     detail: str = ""
 
@@ -39,8 +33,6 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message for the user: a degradation, a retry, a skipped part."""
-
     message: str
     level: str = "info"  # "info", "warning"
 
@@ -49,20 +41,18 @@ class Notice:
 class ModelCall:
     """One call of a chat model, or one try of one batch of an embedding model, as it ended.
 
-    `status` is "ok", "cut-off" (at the output limit), "cancelled", or the error's class
-    ("provider-unreachable") with its message in `error`. `attempt` is the number of the try that
-    gave this result, from 1; `texts` is the size of a batch. Unknown figures are None.
+    Unknown figures are None.
     """
 
     kind: Literal["chat", "embed"]
     model: str
-    status: str
+    status: str  # "ok", "cut-off" (at the output limit), "cancelled", or the error's class
     seconds: float
-    attempt: int = 1
+    attempt: int = 1  # the number of the try that gave this result
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
-    texts: int | None = None
+    texts: int | None = None  # the size of a batch
     error: str = ""
 
 

@@ -1,8 +1,4 @@
-"""The interfaces between the core and its parts.
-
-Each has a real and a deterministic implementation; both pass the same tests. Implementations are
-passed in (see `agent.wiring`), never looked up.
-"""
+"""The interfaces between the core and its parts, which `agent.wiring` passes in."""
 
 from __future__ import annotations
 
@@ -40,11 +36,10 @@ class Reporter(Protocol):
 
 
 class Snapshot(Protocol):
-    """An immutable view of a repository's text files at one moment. Never writes to the repository.
+    """An immutable view of a repository's text files at one moment.
 
-    `commit` is the id (40 hex digits) of the commit it is based on; with `dirty` the work tree
-    differed from it and the files are those of the work tree. `root` is the user's repository.
-    `scope` is the folder that retrieval and tests are limited to, "" for the whole repository.
+    With `dirty` the work tree differed from `commit` (40 hex digits), and the files are its own.
+    `scope` is the folder that retrieval and tests are limited to, "" for all.
     """
 
     @property
@@ -76,10 +71,7 @@ class Snapshot(Protocol):
         ...
 
     def overlay(self) -> Mapping[str, bytes | None]:
-        """The work tree's differences from `commit`: path -> bytes, None for deleted files.
-
-        It includes files that retrieval skips, such as a changed binary fixture.
-        """
+        """The work tree's differences from `commit`, also in files that retrieval skips."""
         ...
 
 
@@ -101,11 +93,10 @@ class TokenCounter(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors.
+    """Turns texts into vectors: float32 (len(texts), d), each row L2-normalised.
 
-    `embed` returns float32 of shape (len(texts), d), each row L2-normalised; a text that could not
-    be embedded gives a zero row, which never ranks above a real one. The dimension is discovered,
-    never configured. Raises ProviderError only when nothing at all can be embedded.
+    A text that could not be embedded gives a zero row. Raises ProviderError only when nothing at
+    all can be embedded.
     """
 
     @property
@@ -141,18 +132,13 @@ class BackgroundFinder(Protocol):
 
 
 class ChatModel(Protocol):
-    """One call, one reply. It retries transport faults itself; budgets are checked around it."""
-
     @property
     def model(self) -> str: ...
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
-        """Send the prompt. `schema` (JSON Schema) is used where the server supports it.
-
-        Raises ProviderError (or a subclass).
-        """
+        """Send the prompt, with a JSON Schema where the server takes it. Raises ProviderError."""
         ...
 
 
@@ -160,10 +146,7 @@ class Validator(Protocol):
     """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
 
     async def check(self) -> None:
-        """Try what the user named for the tests (interpreter, command) on the base.
-
-        Called before the first model call. Raises ConfigurationError if it cannot be used.
-        """
+        """Try what the user named for the tests on the base. Raises ConfigurationError."""
         ...
 
     async def prepare(self) -> None:
@@ -177,10 +160,7 @@ class Validator(Protocol):
         earlier: Sequence[ReproductionTest] = (),
         outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
-        """Check a patch with the reply's test, and with those of `earlier` replies.
-
-        `outdated` are existing tests of which the reply says that the issue calls them wrong.
-        """
+        """Check a patch with the reply's test, and with those of `earlier` replies."""
         ...
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:

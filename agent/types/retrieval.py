@@ -1,7 +1,4 @@
-"""What retrieval finds: chunks, scores, and the context that is packed of them.
-
-The issue, and the files of a repository.
-"""
+"""What retrieval finds: chunks, scores and the packed context; the issue and the files."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from agent.types.validation import KnownTests
 
 
 class ChunkKind(enum.StrEnum):
-    """The kind of a chunk. Functions, methods and classes do not overlap others of their kind."""
+    """Functions, methods and classes do not overlap others of their kind."""
 
     FUNCTION = "function"  # with decorators
     METHOD = "method"  # with decorators
@@ -44,7 +41,7 @@ class Chunk:
     text: str
     blob: str
     language: str
-    signature: str = ""
+    signature: str = ""  # decorators and the `def` or `class` lines
     holes: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -59,14 +56,14 @@ class Chunk:
         return self.symbol.rpartition(".")[2]
 
     def numbers(self) -> list[int]:
-        """Return the numbers of its lines, ascending, without the holes."""
+        """Return the numbers of its lines without the holes."""
         holes = {n for first, last in self.holes for n in range(first, last + 1)}
         return [n for n in range(self.start, self.end + 1) if n not in holes]
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One named contribution to a score, as a receipt prints it. `note` explains it in words."""
+    """One named contribution to a score, as a receipt prints it."""
 
     feature: str  # "lexical", "file", "cosine", "filename", "path", "symbol", "traceback", ...
     value: float
@@ -89,18 +86,14 @@ class ScoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded.
-
-    `degraded` says why embeddings are missing where they were to be used, in words that do not
-    depend on the problem; otherwise it is "".
-    """
+    """Chunks and files in total order: `-score, path, start`."""
 
     # Kept out of `repr`: `asyncio.run` builds that of its result, which takes 20 ms.
     chunks: tuple[ScoredChunk, ...] = field(repr=False)
     files: tuple[ScoredFile, ...] = field(repr=False)
     total_chunks: int
-    notes: tuple[str, ...] = ()
-    degraded: str = ""
+    notes: tuple[str, ...] = ()  # what was degraded
+    degraded: str = ""  # why embeddings are missing, in words that do not depend on the problem
 
 
 PieceForm = Literal["whole", "part", "signatures"]
@@ -110,15 +103,9 @@ PieceForm = Literal["whole", "part", "signatures"]
 class ContextPiece:
     """The part of one chunk, or of the rest of a file, that the model is shown.
 
-    No line is in two pieces.
-
     `whole`: every line of the chunk. `part`: a cut-down oversized chunk. `signatures`: other
-    lines of the file (class headers, imports, signatures, lines that close a short gap). `shown`
-    are inclusive line ranges; `start`..`end` spans them. Pieces that touch are rendered as one.
-
-    `tokens` is what the piece added to the rendered file when it was chosen: its lines, its class
-    header if no other method had brought that, and a header and fence if it stands apart. A piece
-    that closes the gap between others can add less than its own lines, even a negative number.
+    lines of the file. `shown` are inclusive line ranges; no line is in two pieces. `tokens` is what
+    the piece added to the rendered file, which may be negative where it closes a gap.
     """
 
     path: str
@@ -152,11 +139,7 @@ class DroppedChunk:
 
 @dataclass(frozen=True, slots=True)
 class ContextBundle:
-    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`).
-
-    `reserve` is the number of tokens held back on top of `budget`. `likely_complete` is the
-    probability that all code to change is shown; None where it is not known.
-    """
+    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`)."""
 
     pieces: tuple[ContextPiece, ...]
     text: str
@@ -164,8 +147,8 @@ class ContextBundle:
     budget: int
     dropped: tuple[DroppedChunk, ...] = ()
     notes: tuple[str, ...] = ()
-    reserve: int = 0
-    likely_complete: float | None = None
+    reserve: int = 0  # tokens held back on top of `budget`
+    likely_complete: float | None = None  # probability that all code to change is shown
 
     @property
     def shown_lines(self) -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -178,19 +161,16 @@ class ContextBundle:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The issue to solve. `title` is its first non-empty line without Markdown heading marks.
-
-    `known`: the tests that decide, where the caller names them.
-    """
+    """The issue to solve. `title` is its first non-empty line without Markdown heading marks."""
 
     title: str
     body: str
     source: str = "<text>"
-    known: KnownTests | None = None
+    known: KnownTests | None = None  # the tests that decide, where the caller names them
 
     @property
     def text(self) -> str:
-        """Title and body as one text, the form in which a model is shown the problem."""
+        """Title and body as one text."""
         return f"{self.title}\n\n{self.body}".strip() if self.body else self.title
 
 

@@ -20,32 +20,22 @@ BAD_OUTCOMES: Final = (Outcome.FAILED, Outcome.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The independent accounts of one test run, and where they disagree.
+    """The independent accounts of one test run, and where they disagree."""
 
-    `read` names the accounts that were read: "report", "junit", "exit code". `disagreements` are
-    clauses for people. `traces` name changes to the test runner that were found when the run
-    ended, such as replaced functions and steering plugins. Projects make such changes too, so only
-    those that the base does not have count.
-    """
-
-    read: tuple[str, ...] = ()
-    disagreements: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # of "report", "junit", "exit code"
+    disagreements: tuple[str, ...] = ()  # clauses for people
+    # Changes to the test runner that were found when the run ended. Those of the base do not count.
     traces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What a test executed of a patch.
+    """What a test executed of a patch."""
 
-    `lines` (`path:line`) are of functions that the patch changes. `names` are those that its other
-    statements bind and that functions of the project used. Of the changed files, `read` were read
-    by the project's code, and `opened` by the test itself.
-    """
-
-    lines: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
-    opened: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()  # `path:line` in functions that the patch changes
+    names: frozenset[str] = frozenset()  # bound by other statements, used by the project
+    read: frozenset[str] = frozenset()  # changed files that the project's code read
+    opened: frozenset[str] = frozenset()  # those that the test itself opened
 
     def __or__(self, other: Execution) -> Execution:
         return Execution(
@@ -58,39 +48,31 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read.
-
-    `cached`: the result comes from an earlier run of the same base, command and environment.
-    `expected_failures` are the skipped tests that were marked to fail and did. `executed` is by
-    test id, with "" for what happened outside of tests; empty where that was not recorded.
-    """
+    """One run of tests."""
 
     command: tuple[str, ...]
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, Outcome]  # by test id; empty when none could be read
     exit_code: int | None  # None: killed at a limit
     seconds: float
     ended: str  # "exited", "wall-limit", "cpu-limit", "output-limit", ...
     output_tail: str
     failures: Mapping[str, str] = field(default_factory=dict)  # test id -> the end of its report
     channels: Channels = Channels()
-    cached: bool = False
-    expected_failures: tuple[str, ...] = ()
+    cached: bool = False  # from an earlier run of the same base, command and environment
+    expected_failures: tuple[str, ...] = ()  # skipped tests that were marked to fail and did
+    # By test id, "" for what happened outside of tests.
     executed: Mapping[str, Execution] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A shell command that ran on the patched tree, which is gone afterwards.
+    """A shell command that ran on the patched tree, which is gone afterwards."""
 
-    `output` is stdout, then stderr. `written` has the files that it changed, None for deleted ones;
-    `left_out` are changed paths that were not read: large ones, links, or too many.
-    """
-
-    output: str
+    output: str  # stdout, then stderr
     exit_code: int | None = None  # None: it did not run, or was killed at a limit
     ended: str = "exited"
-    written: Mapping[str, bytes | None] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    written: Mapping[str, bytes | None] = field(default_factory=dict)  # None: deleted
+    left_out: tuple[str, ...] = ()  # changed, but large, a link, or one too many
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +120,18 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class OutdatedFinding:
-    """A failing test that the reply calls outdated, and what its runs show.
-
-    `shown` is its assertion with the values. `refusal` says why it is not accepted as outdated, ""
-    where it is.
-    """
+    """A failing test that the reply calls outdated, and what its runs show."""
 
     id: str
     why: str
-    shown: str
-    refusal: str = ""
+    shown: str  # its assertion with the values
+    refusal: str = ""  # why it is not accepted as outdated
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The verdict and its evidence. `reason` is one paragraph, used in the repair prompt too."""
-
     verdict: Verdict
-    reason: str
+    reason: str  # one paragraph, used in the repair prompt too
     backend: str  # sandbox backend, "none" when nothing was run
     syntax_problems: tuple[SyntaxProblem, ...] = ()
     selected: tuple[SelectedTest, ...] = ()
