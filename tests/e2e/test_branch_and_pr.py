@@ -164,7 +164,7 @@ def test_what_can_be_known_before_is_said_before_the_call(
         (["--branch", "b", "--apply"], {}, "exclude each other"),
         (["--pr"], {}, "give --branch too"),
         (["--commit-message", "x"], {}, "give --branch too"),
-        (["--branch", "b", "--pr"], plain, "set GITHUB_TOKEN, or run `gh auth login`"),
+        (["--branch", "b", "--pr"], plain, "set GITHUB_TOKEN"),
         (["--branch", "b", "--pr"], wrong, "401: Bad credentials"),
         (["--branch", "b", "--pr"], {"GITHUB_TOKEN": "x"}, "set GITHUB_SERVER_URL or GITLAB_HOST"),
         (["--branch", "theirs", "--pr"], named(forge), "has such a branch"),

@@ -65,9 +65,9 @@ _RARE = (
     more with code that the model asks for. If its patch fails, it makes at most
     1 repair call (--repairs) and 40 steps (--max-steps).
 
-    --pr needs GITHUB_TOKEN, GITLAB_TOKEN, or `gh` or `glab` signed in. The pull
-    request is a draft unless the patch is verified. Commits are signed if your
-    own git configuration says so (commit.gpgsign).
+    --pr needs GITHUB_TOKEN or GITLAB_TOKEN. The pull request is a draft unless
+    the patch is verified. Commits are signed if your own git configuration says
+    so (commit.gpgsign).
 
     Exit codes: 0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply,
     6 breaks syntax or tests or is suspect, 7 time limit, 8 budget, 9 provider,

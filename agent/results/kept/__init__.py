@@ -1,9 +1,4 @@
-"""The folder of one solve, and the user's folder of kept runs.
-
-`store` reads and writes the files of one solve, for `agent batch` and `agent solve`. `keeping`
-keeps a run of `agent solve` while it goes on, and takes up one that was cut off. `store` finds kept
-runs.
-"""
+"""The folder of one solve, and the user's folder of kept runs."""
 
 from agent.results.kept.keeping import RunKeeper, changed_files, keep_run, make_origin
 from agent.results.kept.store import (
@@ -30,28 +25,8 @@ from agent.results.kept.store import (
 )
 
 __all__ = [
-    "EXCHANGES",
-    "ISSUE",
-    "LOCK",
-    "LOG",
-    "PATCH",
-    "RESULT",
-    "Feedback",
-    "KeptRun",
-    "RunKeeper",
-    "RunOrigin",
-    "changed_files",
-    "find_run",
-    "is_id",
-    "keep_run",
-    "last_log_line",
-    "list_runs",
-    "make_origin",
-    "read_model",
-    "read_patch",
-    "read_result",
-    "read_run",
-    "runs_folder",
-    "write_patch",
-    "write_result",
-]
+    "EXCHANGES", "ISSUE", "LOCK", "LOG", "PATCH", "RESULT", "Feedback", "KeptRun", "RunKeeper",
+    "RunOrigin", "changed_files", "find_run", "is_id", "keep_run", "last_log_line", "list_runs",
+    "make_origin", "read_model", "read_patch", "read_result", "read_run", "runs_folder",
+    "write_patch", "write_result",
+]  # fmt: skip

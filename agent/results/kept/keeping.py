@@ -1,8 +1,7 @@
-"""Keep a run of `agent solve` while it goes on: each reply at once, the result at the end.
+"""Keeps a run of `agent solve` while it goes on: each reply at once, the result at the end.
 
-If a run is cut off (by a crash, Ctrl-C, a limit, a server that fails), the next run of the same
-issue on the same base opens its folder again, and its paid replies are served from there. Keeping
-never ends a run: if the disk is full or read-only, that is one warning.
+If a run is cut off, the next run of the same issue on the same base opens its folder again, and its
+paid replies are served from there. A run that cannot be kept goes on with one warning.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from agent.results.kept.store import (
     write_result,
 )
 from agent.run.record import RunRecord
-from agent.shared.files import locked
+from agent.shared.files import locked, make_private_folder
 from agent.types import AppliedPatch, Problem
 from agent.types.events import Notice
 from agent.types.protocols import Reporter, Snapshot
@@ -59,11 +58,7 @@ def make_origin(
     settings: dict[str, Any],
     retry_of: str = "",
 ) -> RunOrigin:
-    """Describe a run that begins. `others` are further values that tell runs apart.
-
-    What shapes the prompts and names the model need not be among them: a reply only fits the
-    prompt and the model that it was paid for.
-    """
+    """Describe a run that begins. `others` are further values that tell runs apart."""
     root, commit, changed = str(snapshot.root), snapshot.commit, changed_files(snapshot)
     told = [problem.text, root, commit, sorted(changed.items()), retry_of, *map(str, others)]
     file = Path(problem.source).absolute()
@@ -95,13 +90,12 @@ def keep_run(
 ) -> Iterator[RunKeeper | None]:
     """Give the keeper of a run, None with one warning if the run cannot be kept.
 
-    An unfinished run with the same key is taken up. A run that ends with an exception before it has
-    a reply leaves nothing behind.
+    A run that ends with an exception before it has a reply leaves nothing behind.
     """
     with ExitStack() as stack:
         keeper: RunKeeper | None = None
         try:
-            store.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(store)
             folder = _take_up(store, origin, stack) or _begin(store, origin, issue, stack)
             keeper = RunKeeper(folder, report)
             stack.enter_context(closing(keeper.replies))

@@ -1,24 +1,8 @@
-"""The user's folder of kept runs: list them, and find one by the beginning of its id.
+"""Reads and writes the folder of one solve, and finds kept runs in the user's folder.
 
-Read and write the folder of one solve: an instance of a batch, or a kept run.
-
-result.json          the RunRecord, as `agent solve --json` prints it
-patch.diff           the best patch so far, written as soon as there is one
-exchanges.jsonl      every paid reply with its prompt (`agent solve --replay` reads it)
-lock                 held by the process that solves, with its id
-
-A batch adds:
-
-attempt.json         how the last attempt ended
-log.txt              the log of the workers of all attempts
-
-A kept run (`keeping`) adds:
-
-origin.json          what was solved, when and where
-issue.md             the issue
-feedback             "accepted" or "rejected", if the user said so
-
-The files may be damaged or foreign: they are read with limits, and links are not followed.
+`result.json` is the RunRecord, `patch.diff` the best patch so far, `exchanges.jsonl` every paid
+reply. A batch adds `attempt.json` and `log.txt`; a kept run `origin.json`, `issue.md` and
+`feedback`. The files may be damaged or foreign: they are read with limits, and links not followed.
 """
 
 from __future__ import annotations
@@ -44,13 +28,8 @@ from agent.types import Problem
 LARGEST_FILE = 32 * 1024 * 1024
 """Bytes of one file at most. A result takes some ten kilobytes, a receipt some hundred."""
 
-RESULT, PATCH, EXCHANGES, LOG, LOCK = (
-    "result.json",
-    "patch.diff",
-    "exchanges.jsonl",
-    "log.txt",
-    "lock",
-)
+RESULT, PATCH, EXCHANGES = "result.json", "patch.diff", "exchanges.jsonl"
+LOG, LOCK = "log.txt", "lock"
 
 
 def write_patch(folder: Path, diff: bytes) -> None:

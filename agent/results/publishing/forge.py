@@ -1,18 +1,13 @@
-"""Requests to the HTTP interfaces of GitHub and GitLab. No redirection is followed.
-
-Which project on GitHub or GitLab a repository comes from, and the token for it.
+"""Which project on GitHub or GitLab a repository comes from, its token, and requests to it.
 
 The address of `origin` is data of the repository, so it only chooses among hosts that are trusted
-with a token: github.com and gitlab.com, or the ones that the user's environment names instead. All
-addresses that get a token are made from those names.
+with a token: github.com and gitlab.com, or the ones that the user's environment names instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -89,10 +84,7 @@ class Forge:
         return self.send("GET", f"/{folder}/{quote(branch, safe='')}").status == 200
 
     def open_request(self, branch: str, base: str, title: str, body: str, *, draft: bool) -> str:
-        """Open a pull or merge request, and return its address; that of one that is open already.
-
-        GitHub has no drafts in private projects of free accounts: the request is none there.
-        """
+        """Open a pull or merge request, and return its address, or that of an open one."""
         if self.kind == "github":
             path = "/pulls"
             given = {"title": title, "head": branch, "base": base, "body": body, "draft": draft}
@@ -101,6 +93,7 @@ class Forge:
             given = {"source_branch": branch, "target_branch": base, "title": shown}
             given |= {"description": body, "remove_source_branch": True}
         reply = self.send("POST", path, given)
+        # GitHub has no drafts in private projects of free accounts.
         if reply.status == 422 and "raft pull requests are not supported" in reply.said:
             reply = self.send("POST", path, {**given, "draft": False})
         if reply.status in (409, 422) and "already exists" in reply.said:
@@ -210,11 +203,6 @@ async def _send_in_time(
         return ForgeReply(reply.status_code, None)
 
 
-_TOOL_SECONDS = 10.0  # gh and glab may ask a keyring
-_TOOLS = {
-    "github": ("gh", "auth", "token", "--hostname"),
-    "gitlab": ("glab", "config", "get", "token", "--host"),
-}
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^@/:\[\]]+):(?P<path>(?!//).*)")
 _PROJECT = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
 
@@ -229,10 +217,7 @@ class _Server:
 
 
 def find_forge(origin: str) -> Forge:
-    """Return the project that the address of a remote names, with a token for it.
-
-    Raises ForgeError if there is no address, the host is not trusted, or no token is there.
-    """
+    """Return the project that the address of a remote names, with a token. Raises ForgeError."""
     if not origin:
         raise ForgeError("--pr needs the remote origin: git remote add origin https://...")
     host, path, web = _parsed(origin)
@@ -254,11 +239,14 @@ def _forge(server: _Server, path: str) -> Forge:
         raise ForgeError("--pr: the address of origin names no project, such as OWNER/NAME")
     if server.kind == "github" and len(parts) != 2:
         raise ForgeError("--pr: the address of origin names no project OWNER/NAME of GitHub")
-    token = _token(server)
+    given = environment(token_names(server.kind))
+    token = next((given[name] for name in token_names(server.kind) if name in given), "").strip()
     if not token:
+        tool = "gh auth token" if server.kind == "github" else "glab config get token"
         first = token_names(server.kind)[0]
-        login = "gh auth login" if server.kind == "github" else "glab auth login"
-        raise ForgeError(f"--pr needs a token that may write: set {first}, or run `{login}`")
+        raise ForgeError(
+            f"--pr needs a token that may write: set {first}, for example to $({tool})"
+        )
     return Forge(server.kind, server.address, server.api, project, token)
 
 
@@ -305,24 +293,3 @@ def _server_of(api: str) -> str:
         return "https://github.com"
     parts = urlsplit(api)
     return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}"
-
-
-def _token(server: _Server) -> str:
-    """Return the token of the environment, or that of the tool that has signed in, or ""."""
-    given = environment(token_names(server.kind))
-    found = next((given[name] for name in token_names(server.kind) if name in given), "")
-    return (found or _token_of_tool(server)).strip()
-
-
-def _token_of_tool(server: _Server) -> str:
-    command = [*_TOOLS[server.kind], urlsplit(server.address).netloc]
-    try:
-        with tempfile.TemporaryDirectory() as empty:  # it must not read the target
-            done = subprocess.run(
-                command, cwd=empty, stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=_TOOL_SECONDS, check=False, text=True,
-            )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return ""
-    token = done.stdout.strip()
-    return token if done.returncode == 0 and re.fullmatch(r"[!-~]+", token) else ""

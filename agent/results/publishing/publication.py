@@ -1,13 +1,8 @@
 """Commits a patch on a new branch, pushes it, and opens a request for it.
 
-What can fail is tried before a model call is paid: `prepare` makes a trial of the branch, of the
-signature and of the push, and asks the server for its default branch.
-
-The commit message and the description of a pull request.
-
 The title and the model's explanation are untrusted: on GitHub and GitLab a text can close issues,
 call people, skip checks and run commands. So the message loses such words, and the description has
-foreign text in code blocks only, where they mean nothing.
+foreign text in code blocks only.
 """
 
 from __future__ import annotations
@@ -62,10 +57,7 @@ def is_issue(source: str) -> bool:
 
 
 def describe_result(result: RunRecord, *, with_diff: bool = False) -> str:
-    """Return what a run found as Markdown: the verdict, the tests before and after, the cost.
-
-    `with_diff` adds the diff, at most as much of it as a comment can hold.
-    """
+    """Return what a run found as Markdown; `with_diff` adds as much of the diff as fits."""
     ended = (result.verdict or result.status.value).upper().replace("_", "-")
     parts = [f"**{ended}**", fenced(result.message)]
     found = result.deciding
@@ -179,8 +171,8 @@ def prepare(
 ) -> PublicationPlan:
     """Check that a commit on top of `base` can be made, pushed and requested.
 
-    `resumed`: the branch may be there, since an earlier publication may have failed half-way.
-    Raises ConfigurationError, RepositoryError and ForgeError.
+    `resumed`: the branch may be there already. Raises ConfigurationError, RepositoryError and
+    ForgeError.
     """
     with open_repository(root) as git:
         if resumed:
