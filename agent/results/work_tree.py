@@ -279,7 +279,6 @@ def _take_back(
 
 
 def _clean(stored: _StoredRecord, records: _Journal) -> None:
-    """Complete a write whose files are all replaced."""
     _TreeWriter(stored, records.operations).clean()
     if stored.record.undoes:
         records.drop(replace(stored, name=stored.record.undoes, state=_State.APPLIED))
@@ -290,7 +289,6 @@ def _clean(stored: _StoredRecord, records: _Journal) -> None:
 
 
 def _take_back_all(root: Path, records: _Journal) -> tuple[str, ...]:
-    """Take back all interrupted writes into `root`, and say what was done."""
     done = []
     for stored in records.pending(root):
         names = ", ".join(file.path for file in stored.record.files)
@@ -437,7 +435,6 @@ _KINDS = {
 
 @contextmanager
 def _refusing(path: str) -> Iterator[None]:
-    """Turn an OSError into a FileRefused about `path`."""
     try:
         yield
     except OSError as error:

@@ -156,7 +156,6 @@ class SqliteFile:
         return connection
 
     def _refuse_other_kinds(self) -> None:
-        """Raise ForeignFile for a file that has neither SQLite's magic bytes nor our id."""
         try:
             with self.path.open("rb") as file:
                 head = file.read(_ID_AT + 4)
@@ -202,7 +201,6 @@ class SqliteFile:
         return False
 
     def _set_aside(self, problem: str) -> None:
-        """Rename the file to NAME.bad, unless another process has replaced it already."""
         moved = self._identity is not None and self._identity != _identity(self.path)
         self._disconnect()
         self._identity = None
@@ -252,7 +250,6 @@ def _address(path: Path) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -365,7 +362,6 @@ class RecordStore:
     def _run(
         self, action: Callable[[sqlite3.Connection], _T], instead: _T, *, writing: bool = False
     ) -> _T:
-        """Return what `action` returns, run in one transaction; `instead` without a file."""
         if self._file is None:
             return instead
         try:

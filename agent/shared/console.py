@@ -1,7 +1,4 @@
-"""Renders progress events to stderr: with rich on a terminal, as plain lines elsewhere.
-
-Nothing here writes to stdout, which carries results only.
-"""
+"""Renders progress events to stderr: with rich on a terminal, as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -36,9 +33,6 @@ _DOING = {
     "vectors": "reading vectors",
     "import": "writing vectors",
 }
-
-# What the progress of a stage counts, where its name does not say it.
-_UNITS = {"call": " tokens"}
 
 
 Redact = Callable[[str], str]
@@ -88,10 +82,7 @@ class PlainReporter:
 
 
 class TerminalReporter:
-    """Shows a spinner for the running stage and a line for each finished one.
-
-    It is a context manager. With `verbose` it prints a line for each model call too.
-    """
+    """Shows a spinner for the running stage and a line for each finished one."""
 
     def __init__(self, console: Console, *, verbose: bool = False, redact: Redact = str) -> None:
         self._verbose = verbose
@@ -124,9 +115,7 @@ class TerminalReporter:
                 doing = _DOING.get(stage, stage)
                 self._spin(f"{doing}{f' ({detail})' if detail else ''}")
             case StageProgress(stage, done, total):
-                self._spin(
-                    f"{_DOING.get(stage, stage)} {done:,} of {total:,}{_UNITS.get(stage, '')}"
-                )
+                self._spin(f"{_DOING.get(stage, stage)} {done:,} of {total:,}")
             case StageFinished(stage, seconds, summary, ok):
                 if stage in self._running:
                     self._running.remove(stage)

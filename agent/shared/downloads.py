@@ -1,8 +1,7 @@
 """Reads replies of HTTP servers: the body with a limit of its size, and errors of TLS in words.
 
-httpx undoes any number of encodings one after the other, each without a limit: a few kilobytes of
-`Content-Encoding: gzip, gzip` become gigabytes. So bodies are read as they were sent and decoded
-here.
+httpx undoes any number of encodings without a limit, so that kilobytes become gigabytes. So bodies
+are read as they were sent and decoded here.
 """
 
 from __future__ import annotations
@@ -29,28 +28,6 @@ class BadBody:
     reason: str
 
 
-class _Unpacker:
-    """Undoes one layer of gzip or deflate, piece by piece."""
-
-    def __init__(self) -> None:
-        # Both formats, RFC 1950 and 1952; zlib tells them apart by their header.
-        self._inflater = zlib.decompressobj(32 + zlib.MAX_WBITS)
-
-    def feed(self, piece: bytes, most: int) -> bytes:
-        """Return what the next piece gives, at most `most` bytes. Raises ValueError if damaged."""
-        try:
-            return self._inflater.decompress(piece, most)
-        except zlib.error as error:
-            raise ValueError(str(error)) from None
-
-    @property
-    def fault(self) -> str:
-        """What is wrong with the data as a whole, once all pieces are fed; "" for nothing."""
-        if not self._inflater.eof:
-            return "without its end"
-        return "with more data after its end" if self._inflater.unused_data else ""
-
-
 async def read_body(reply: httpx.Response, most: int) -> bytes | BadBody:
     """Return the decoded body of a streamed reply, of at most `most` bytes.
 
@@ -61,19 +38,21 @@ async def read_body(reply: httpx.Response, most: int) -> bytes | BadBody:
     layers = _layers(reply.headers.get("content-encoding", ""))
     if len(layers) > 1 or not {*layers} <= {*_ENCODINGS}:
         return BadBody("encoding", f"an unusable Content-Encoding ({', '.join(layers)[:_SHOWN]!r})")
-    unpacker = _Unpacker() if layers else None
+    # Both formats, RFC 1950 and 1952; zlib tells them apart by their header.
+    inflater = zlib.decompressobj(32 + zlib.MAX_WBITS) if layers else None
     body, received = bytearray(), 0
     assert isinstance(reply.stream, AsyncByteStream)
     async for piece in reply.stream:  # as it was sent
         received += len(piece)
         try:
-            body += unpacker.feed(piece, most + 1 - len(body)) if unpacker else piece
-        except ValueError as error:
+            body += inflater.decompress(piece, most + 1 - len(body)) if inflater else piece
+        except zlib.error as error:
             return BadBody("damaged", f"a compressed body that is damaged ({error})")
         if max(received, len(body)) > most:
             return BadBody("too-large", f"a body of more than {most:,} bytes")
-    if unpacker is not None and received and unpacker.fault:
-        return BadBody("damaged", f"a compressed body {unpacker.fault}")
+    if inflater is not None and received and (inflater.unused_data or not inflater.eof):
+        fault = "with more data after its end" if inflater.eof else "without its end"
+        return BadBody("damaged", f"a compressed body {fault}")
     return bytes(body)
 
 
@@ -85,8 +64,7 @@ def _layers(header: str) -> list[str]:
 def tls_advice(said: str, host: str, address: str) -> str:
     """Return what is wrong with the TLS of `host` and what to do, "" for other errors.
 
-    `said` is the text of the error; `address` is what the user would check. To try again does not
-    help against any of these.
+    `said` is the text of the error; `address` is what the user would check.
     """
     if "CERTIFICATE_VERIFY_FAILED" in said:
         for words, wrong in (

@@ -1,8 +1,4 @@
-"""Writes files so that a crash leaves no half-written content, and locks folders.
-
-`replace_file` writes a file atomically, `AppendFile` appends whole lines, and `locked` holds a lock
-file for a `with` block (`open_locked` without one).
-"""
+"""Writes files so that a crash leaves no half-written content, and locks folders."""
 
 from __future__ import annotations
 
@@ -89,11 +85,7 @@ def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 
 class AppendFile:
-    """Appends lines to a file, for one writer. An incomplete last line is removed on opening.
-
-    A line that cannot be written completely, on a full disk for example, is removed again. Methods
-    raise OSError.
-    """
+    """Appends whole lines to a file, for one writer. Methods raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -120,7 +112,6 @@ class AppendFile:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make sure that new names in the folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -129,7 +120,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _whole_lines(handle: int) -> int:
-    """Return the size of the file up to its last newline."""
     size = os.fstat(handle).st_size
     block = 1 << 16
     while size:
@@ -185,7 +175,6 @@ def open_locked(path: Path, *, wait: bool = False) -> int | None:
 
 
 def _names(path: Path, handle: int) -> bool:
-    """Whether `path` is the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:

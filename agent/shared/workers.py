@@ -1,15 +1,8 @@
-"""Worker processes that answer requests over pipes, and a pool of them.
+"""Worker processes that answer requests over pipes, a pool of them, and work in a thread.
 
-`multiprocessing` and `concurrent.futures` do not fit here: forking a process that has threads can
-deadlock; spawning and the fork server run the caller's main module again, which a script that calls
-`agent_main` at its top level does not survive; and no executor can end one job that hangs without
-losing all others.
-
-A frame is a little-endian uint32 length and that many bytes. A worker is started as
-`python -m MODULE`, reads requests of one or more frames from its standard input, answers each with
-one frame on its standard output, and exits when its input ends.
-
-Running blocking work in a thread so that cancelling the caller ends the work soon.
+Executors do not fit: forking with threads can deadlock, spawning runs the caller's main module
+again, and none can end one job that hangs. A frame is a little-endian uint32 length and its bytes;
+a worker answers requests of one or more frames with one frame, and exits when its input ends.
 """
 
 from __future__ import annotations
@@ -23,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Generic, Protocol, TypeVar
 
@@ -129,12 +123,9 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            try:
-                if stream is not None:
-                    stream.close()
-            except (OSError, ValueError):
-                pass  # unsent bytes of a dead worker, or a thread still reads
+        for stream in (_open(self._process.stdin), _open(self._process.stdout)):
+            with suppress(OSError, ValueError):  # unsent bytes, or a thread still reads
+                stream.close()
 
 
 def _open(stream: IO[Any] | None) -> BinaryIO:
@@ -153,7 +144,6 @@ class WorkerPool(Generic[_Worker]):
     """Hands each piece of work to a free worker. A context manager; no worker outlives it."""
 
     def __init__(self, workers: Sequence[_Worker], name: str) -> None:
-        """`name` is the prefix of the names of the waiting threads."""
         self._workers = workers
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in workers:
@@ -188,8 +178,7 @@ class Cancelled(Exception):
 async def in_thread(work: Callable[[threading.Event], _T], *, wait: bool = False) -> _T:
     """Run `work` in a thread. If this is cancelled, the event given to `work` is set.
 
-    `wait`: the cancellation ends only after `work` has ended, so that nothing that it started
-    outlives this call. Otherwise the thread ends by itself, soon after.
+    `wait`: the cancellation ends only after `work` has ended, not soon before.
     """
     cancel = threading.Event()
     task = asyncio.ensure_future(asyncio.to_thread(work, cancel))

@@ -167,7 +167,6 @@ class RunKeeper:
     """Writes one kept run. `gate` is for `agent.wiring.open_services`."""
 
     def __init__(self, folder: Path, report: Reporter) -> None:
-        """Raises OSError."""
         self.folder = folder
         self._report = report
         self._hide = _hider()
@@ -235,7 +234,6 @@ def _size(folder: Path) -> int:
 
 
 def _hider() -> Callable[[str], str]:
-    """Return a function that masks the keys of this process and what looks like a secret."""
     from agent.llm import Redactor
     from agent.settings import secret_values
     from agent.shared.secrets import mask_secrets
@@ -246,7 +244,6 @@ def _hider() -> Callable[[str], str]:
 
 
 def _masked(value: Any, hide: Callable[[str], str]) -> Any:
-    """Return a JSON value with `hide` applied to its texts."""
     match value:
         case str():
             return hide(value)

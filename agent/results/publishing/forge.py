@@ -268,7 +268,6 @@ def _parsed(origin: str) -> tuple[str, str, bool]:
 
 
 def _servers() -> tuple[_Server, ...]:
-    """Return the servers that may get a token: the public ones, or those that the user names."""
     given = environment(("GITHUB_SERVER_URL", "GITHUB_API_URL", "GITLAB_HOST", "CI_SERVER_URL"))
     api = _address(given.get("GITHUB_API_URL", ""))
     github = _address(given.get("GITHUB_SERVER_URL", "")) or _server_of(api)

@@ -78,7 +78,6 @@ def _check_event(forge: Forge, given: Mapping[str, str]) -> None:
 
 
 def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> RunRecord:
-    """Run `agent solve` in a process of its own; a text goes to its standard input."""
     command = [sys.executable, "-I", "-m", "agent", "solve", "--problem", source, "--json"]
     command += ["--dirty", "ignore"]  # what the job installed is no part of the project
     if mode == "pr":
@@ -104,7 +103,6 @@ def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> RunRe
 
 
 def _tell(given: Mapping[str, str], variable: str, text: str) -> None:
-    """Append to a file that GitHub reads, if there is one."""
     if given.get(variable):
         with Path(given[variable]).open("a", encoding="utf-8") as file:
             file.write(text)

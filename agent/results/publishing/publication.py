@@ -93,7 +93,6 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def _plain(text: str) -> str:
-    """Return untrusted text without words that a forge acts on."""
     clean = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     return _SKIP.sub(r"(\1)", _REFERENCE.sub(r"\1 ", clean)).strip()
 

@@ -77,7 +77,6 @@ def _runs(text: str) -> Iterator[re.Match[str]]:
 
 
 def _surroundings(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span of a run with its neighbours on the same line."""
     end = min(end, start + _MAX_RUN)
     first = max(start - _BEFORE, text.rfind("\n", 0, start) + 1)
     line_end = text.find("\n", end)
@@ -102,7 +101,6 @@ def _value(match: re.Match[str]) -> tuple[int, int]:
 
 
 def _stands_alone(part: str, start: int, end: int) -> bool:
-    """Whether the span is not a part of a longer word, such as a digest."""
     return not (_WORD.match(part, start - 1) if start else None) and not _WORD.match(part, end)
 
 
@@ -373,7 +371,6 @@ def _is_credential(value: str, *, basic: bool) -> bool:
 
 
 def _decoded(value: str) -> str:
-    """Return the text that the value encodes in base64, "" for none."""
     try:
         return base64.b64decode(value, validate=True).decode("utf-8")
     except ValueError:
@@ -381,7 +378,6 @@ def _decoded(value: str) -> str:
 
 
 def _in_lines(pattern: re.Pattern[str], text: str, mark: str) -> Iterator[re.Match[str]]:
-    """Return the matches in each line with the mark."""
     at = text.find(mark)
     while at >= 0:
         line_end = text.find("\n", at)
@@ -445,7 +441,6 @@ def _looks_mixed(value: str) -> bool:
 
 
 def _entropy(value: str) -> float:
-    """Return the Shannon entropy of the characters, in bits per character."""
     total = len(value)
     return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
 
