@@ -15,54 +15,64 @@ from sandbox.host import last_line
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty_workspace
 
-# Guarantees without which a run is not isolated. Landlock lacks the second kind, so a run under it
-# never counts as isolated.
-_WALLS = (
-    "no-network",
-    "no-privileges",
-    "private-environment",
-    "private-home",
-    "read-only-kernel-settings",
-    "read-only-root",
-    "usable",
+# What a backend may guarantee, and without which of it a run is not isolated. Landlock lacks the
+# namespaces, so a run under it never counts as isolated.
+_GUARANTEES = (
+    *("ipc-namespace", "no-foreign-signals", "no-nested-namespaces", "no-network"),
+    *("no-privileges", "pid-namespace", "private-environment", "private-home"),
+    *("read-only-kernel-settings", "read-only-modes", "read-only-root", "syscall-filter", "usable"),
 )
-_OF_NAMESPACES = ("pid-namespace",)
-_OF_LANDLOCK = ("syscall-filter",)
+_WALLS = frozenset(
+    {"no-network", "no-privileges", "private-environment", "private-home"}
+    | {"read-only-kernel-settings", "read-only-root", "usable"}
+)
 
 _MOUNT = Path("/workspace")
 _PROBE_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
-_NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
-# Needs only POSIX sh and coreutils. Each line of output is one fact. Arguments: our pid, a file of
-# ours, an interpreter ("" for none), then places that must not be visible with "device:inode".
+# Needs only POSIX sh and coreutils. Prints the guarantees that do not hold, and in the end "tried".
+# Arguments: our pid, a file of ours, an interpreter ("" for none), the variables that process 1 may
+# have, our namespaces of net, pid, ipc and uts, then places to be hidden with "device:inode".
 _SCRIPT = r"""
-try() { fact=$1; shift; "$@" >/dev/null 2>&1 && echo "did=$fact"; }
-pid=$1 file=$2 python=$3; shift 3
-for name in net pid mnt ipc uts; do echo "$name=$(readlink /proc/self/ns/$name)"; done
-grep -E '^(Cap(Inh|Prm|Eff|Bnd)|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t ' | tr : =
-tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sed s/^/interface=/
-for process in 1 $pid; do
-    tr '\0' '\n' </proc/$process/environ 2>/dev/null | cut -d= -f1 | sed s/^/environment=/
-done
-echo "uid=$(id -u)"
-try signal kill -0 $pid
-try change-mode chmod 640 "$file"
-try read-home cat "$file"
-for place in / /usr /etc /dev; do try write-root touch "$place/probe"; done
-try write-kernel sh -c 'read -r old </proc/sys/kernel/core_pattern &&
-    echo "$old" >/proc/sys/kernel/core_pattern'
-try nest unshare --user true; command -v unshare >/dev/null || echo did=nest
-try use touch probe "$TMPDIR/probe" "$HOME/probe"
-[ "$python" ] && try python "$python" -I -S -c 'import socket' &&
+can() { lost=$1; shift; "$@" >/dev/null 2>&1 && echo "$lost"; }
+same() { here=$(readlink /proc/self/ns/$1); [ -z "$here" ] || [ "$here" = "$2" ]; }
+pid=$1 file=$2 python=$3 variables=" $4 " net=$5 ipc=$7 uts=$8
+stat / >/dev/null || exit 1
+same pid "$6" && echo pid-namespace
+{ same ipc $ipc || same uts $uts; } && echo ipc-namespace
+if same net $net; then
+    "$python" -I -S -c 'import socket' 2>/dev/null || echo no-network
     for family in 1 2 10 16 40; do
-        try socket "$python" -I -S -c "import socket; socket.socket($family, 1)"
+        can no-network "$python" -I -S -c "import socket; socket.socket($family, 1)"
     done
-stat / >/dev/null && echo looked=1
+else
+    tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | grep -qv '^lo$' && echo no-network
+fi
+# Only root, as which namespaces are made, can and must empty the bounding set.
+sets='Inh|Prm|Eff'; same pid "$6" || sets="$sets|Bnd"
+[ "$(grep -cE "^Cap($sets):.0+$" /proc/self/status)" = "$(echo "$sets" | tr '|' '\n' | wc -l)" ] &&
+    grep -q '^NoNewPrivs:.1$' /proc/self/status && [ "$(id -u)" != 0 ] || echo no-privileges
+grep -q '^Seccomp:.2$' /proc/self/status || echo syscall-filter
+for process in 1 $pid; do
+    for name in $(tr '\0' '\n' </proc/$process/environ 2>/dev/null | cut -d= -f1); do
+        case "$variables" in *" $name "*) ;; *) echo private-environment ;; esac
+    done
+done
+can no-foreign-signals kill -0 $pid
+can read-only-modes chmod 640 "$file"
+can private-home cat "$file"
+for place in / /usr /etc /dev; do can read-only-root touch "$place/probe"; done
+can read-only-kernel-settings sh -c 'read -r old </proc/sys/kernel/core_pattern &&
+    echo "$old" >/proc/sys/kernel/core_pattern'
+can no-nested-namespaces unshare --user true
+command -v unshare >/dev/null || echo no-nested-namespaces
+touch probe "$TMPDIR/probe" "$HOME/probe" || echo usable
+shift 8
 while [ $# -gt 0 ]; do
-    [ "$(stat -c %d:%i "$1" 2>/dev/null)" = "$2" ] && try read-home ls "$1"
+    [ "$(stat -c %d:%i "$1" 2>/dev/null)" = "$2" ] && can private-home ls "$1"
     shift 2
 done
-exit 0
+echo tried
 """
 
 _WRITE = "for i in 1 2 3; do dd if=/dev/zero of=$i bs=8M count=1 || exit; done"
@@ -96,15 +106,13 @@ def probe_by_running(
     `python` tries whether sockets can be made, where the network is this machine's.
     """
     try:
-        guarantees = {
-            **judge_output(_run_script(sandbox, homes, python), frozenset(variables)),
-            **_probe_limits(sandbox),
-        }
+        lost = _run_script(sandbox, homes, frozenset(variables), python)
+        guarantees = {**{name: name not in lost for name in _GUARANTEES}, **_probe_limits(sandbox)}
     except SandboxError as error:
         return unavailable_probe(sandbox.name, str(error))
     landlock = sandbox.name == "landlock"
-    required = (*_WALLS, *(_OF_LANDLOCK if landlock else _OF_NAMESPACES))
-    missing = [name for name in sorted(required) if not guarantees[name]]
+    required = _WALLS | {"syscall-filter" if landlock else "pid-namespace"}
+    missing = sorted(name for name in required if not guarantees[name])
     problem = f"{sandbox.name} gives no {', '.join(missing)} here" if missing else ""
     ordered = dict(sorted(guarantees.items()))
     return Probe(sandbox.name, not missing, not missing and not landlock, ordered, problem)
@@ -115,20 +123,28 @@ def unavailable_probe(backend: str, problem: str) -> Probe:
     return Probe(backend, available=False, isolated=False, guarantees={}, problem=problem)
 
 
-def _run_script(sandbox: Sandbox, homes: Sequence[Path], python: Path | None) -> str:
+def _run_script(
+    sandbox: Sandbox, homes: Sequence[Path], variables: frozenset[str], python: Path | None
+) -> set[str]:
+    """Return the guarantees that do not hold."""
     outside = make_private()
     try:
         file = outside.path / "probe"
         file.touch(mode=0o600)
         places = [part for home in _private(homes) for part in (str(home), _identity(home))]
-        arguments = (str(os.getpid()), str(file), str(python or ""), *places)
+        ours = [
+            str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("net", "pid", "ipc", "uts")
+        ]
+        allowed = " ".join(sorted(variables))
+        arguments = (str(os.getpid()), str(file), str(python or ""), allowed, *ours, *places)
         command = Command(("/bin/sh", "-c", _SCRIPT, "sh", *arguments), limits=_PROBE_LIMITS)
         result = _run_trial(sandbox, command)
     finally:
         outside.remove()
-    if result.exit_code != 0:
+    lines = result.stdout.decode("utf-8", errors="replace").split()
+    if result.exit_code != 0 or lines[-1:] != ["tried"]:
         raise SandboxError(f"a trial run failed: {last_line(result.stderr) or result.ended}")
-    return result.stdout.decode("utf-8", errors="replace")
+    return set(lines)
 
 
 def _run_trial(sandbox: Sandbox, command: Command) -> RunResult:
@@ -140,36 +156,6 @@ def _probe_limits(sandbox: Sandbox) -> Mapping[str, bool]:
     return {
         name: _run_trial(sandbox, Command(argv, limits=limits)).ended is ended
         for name, (argv, limits, ended) in _EXCESSES.items()
-    }
-
-
-def judge_output(output: str, variables: frozenset[str]) -> Mapping[str, bool]:
-    """Derive guarantees by name from the script's output."""
-    facts = [line.partition("=")[::2] for line in output.splitlines()]
-    last = dict(facts)
-    did = {value for key, value in facts if key == "did"}
-    interfaces = {value for key, value in facts if key == "interface"}
-    inherited = {value for key, value in facts if key == "environment"}
-    ours = {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in _NAMESPACES}
-    own = {name: last.get(name, "") not in ("", ours[name]) for name in _NAMESPACES}
-    # Only root, as which namespaces are made, can and must empty the bounding set.
-    sets = ("CapEff", "CapPrm", "CapInh", *(("CapBnd",) if own["pid"] else ()))
-    powerless = all(set(last.get(key, "")) == {"0"} for key in sets)
-    no_socket = "python" in did and "socket" not in did
-    return {
-        "ipc-namespace": own["ipc"] and own["uts"],
-        "no-foreign-signals": "signal" not in did,
-        "no-nested-namespaces": "nest" not in did,
-        "no-network": (own["net"] and interfaces <= {"lo"}) or no_socket,
-        "no-privileges": powerless and last.get("NoNewPrivs") == "1" and last.get("uid") != "0",
-        "pid-namespace": own["pid"],
-        "private-environment": inherited <= variables,
-        "private-home": "looked" in last and "read-home" not in did,
-        "read-only-kernel-settings": "write-kernel" not in did,
-        "read-only-modes": "change-mode" not in did,
-        "read-only-root": "looked" in last and "write-root" not in did,
-        "syscall-filter": last.get("Seccomp") == "2",
-        "usable": "use" in did,
     }
 
 

@@ -14,7 +14,7 @@ import select
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,10 +329,12 @@ _PROBLEM = re.compile(rb"\Aproblem: (.*)$", re.MULTILINE)
 
 def start_script(run: SandboxRun, engine: Engine, image: Image) -> bytes:
     """Return the script that starts the command of `run`. Raises SandboxError."""
+    own = run.environment()
+    # The image's directories of programs follow ours. Its other variables are there already.
+    path = [*own.get("PATH", PATH).split(":"), *image.environment.get("PATH", "").split(":")]
     return script_text(
         run.command.argv,
-        _merge_environment(run, image),
-        inherited={*_FIRST_VARIABLES, *image.environment},
+        {**own, "PATH": ":".join(dict.fromkeys(filter(None, path)))},
         cwd=run.workspace.inside(run.command.cwd),
         start=START,
         # Where the memory of all processes is bounded, memory that is only reserved does no harm.
@@ -340,33 +342,20 @@ def start_script(run: SandboxRun, engine: Engine, image: Image) -> bytes:
     )
 
 
-def _merge_environment(run: SandboxRun, image: Image) -> Mapping[str, str]:
-    """Lay our variables over the image's; its directories of programs follow ours in PATH."""
-    own = run.environment()
-    path = [*own.get("PATH", PATH).split(":"), *image.environment.get("PATH", "").split(":")]
-    brought = {name: text for name, text in image.environment.items() if _can_be_set(name)}
-    return {**brought, **own, "PATH": ":".join(dict.fromkeys(filter(None, path)))}
-
-
-def _can_be_set(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None and name not in _READ_ONLY
-
-
 def script_text(
     argv: Sequence[str],
     environment: Mapping[str, str],
     *,
-    inherited: Iterable[str],
     cwd: Path,
     start: Path,
     address_space: int | None,
 ) -> bytes:
-    """Return the script. `inherited` are variables that the command must not have.
+    """Return the script; paths are those inside.
 
-    Paths are those inside. Raises SandboxError for a variable that a shell cannot set.
+    Raises SandboxError for a variable that a shell cannot set.
     """
     for name in environment:
-        if not _can_be_set(name):
+        if _NAME.fullmatch(name) is None or name in _READ_ONLY:
             raise SandboxError(f"a container's shell cannot set the variable {name!r}; rename it")
     exports = (f"export {name}={shlex.quote(environment[name])}" for name in sorted(environment))
     text = _TEXT.format(
@@ -374,7 +363,7 @@ def script_text(
         cwd=shlex.quote(str(cwd)),
         shown=re.sub(r"[^\w/.-]", "?", str(cwd)),  # in double quotes of a shell
         address_space="unlimited" if address_space is None else address_space // 1024,
-        inherited=" ".join(sorted(name for name in inherited if _NAME.fullmatch(name))),
+        inherited=" ".join(sorted(_FIRST_VARIABLES)),
         exports="\n  ".join(exports),
         command=shlex.join(argv),
     )

@@ -28,12 +28,11 @@ def launched(
     text = script_text(
         argv,
         {"PATH": "/usr/bin:/bin", **environment},
-        inherited=("GIVEN", "not a name"),
         cwd=cwd or folder,
         start=folder,
         address_space=None,
     )
-    given = {"PATH": "/usr/bin:/bin", "GIVEN": "by the engine"}
+    given = {"PATH": "/usr/bin:/bin", "HTTP_PROXY": "by the engine"}
     done = subprocess.run(["/bin/sh", "-c", text], capture_output=True, env=given, timeout=20)
     return done, status.read_bytes()
 
