@@ -96,31 +96,29 @@ def test_an_interpreter_in_the_work_tree_is_not_run(
     python = _planted(tmp_path / "target" / ".venv" / "bin" / "python", tmp_path / "owned")
     if configuration is not None:
         (tmp_path / "target" / ".venv" / "pyvenv.cfg").write_text(configuration)
-    found = find_interpreter(python, work_tree=tmp_path / "target")
-    assert found.executable == python
+    interpreter = find_interpreter(python, work_tree=tmp_path / "target")
+    assert interpreter.executable == python
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_link_into_the_work_tree_is_not_run(tmp_path: Path) -> None:
-    _planted(tmp_path / "target" / "tools" / "bin" / "python", tmp_path / "owned")
-    (tmp_path / "link").symlink_to("target/tools")
-    find_interpreter(tmp_path / "link" / "bin" / "python", work_tree=tmp_path / "target")
-    assert not (tmp_path / "owned").exists()
-
-
-def test_a_link_through_the_work_tree_is_not_run(tmp_path: Path) -> None:
-    python = _planted(tmp_path / "outside" / "deploy", tmp_path / "owned")
-    place = tmp_path / "target" / ".venv" / "bin" / "python"
-    place.parent.mkdir(parents=True)
-    place.symlink_to(python)
-    find_interpreter(place, work_tree=tmp_path / "target")
-    assert not (tmp_path / "owned").exists()
-
-
-def test_no_environment_is_run_wherever_it_lies(tmp_path: Path) -> None:
-    python = _planted(tmp_path / "venv" / "bin" / "python", tmp_path / "owned")
-    (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    find_interpreter(python)
+@pytest.mark.parametrize(
+    ("program", "link", "points_to", "asked"),
+    [
+        ("target/tools/bin/python", "link", "target/tools", "link/bin/python"),
+        ("outside/deploy", "target/venv", "../outside", "target/venv/deploy"),
+        ("venv/bin/python", "venv/pyvenv.cfg", "/dev/null", "venv/bin/python"),
+    ],
+)
+def test_what_is_reached_through_a_work_tree_or_an_environment_is_not_run(
+    tmp_path: Path, program: str, link: str, points_to: str, asked: str
+) -> None:
+    _planted(tmp_path / program, tmp_path / "owned")
+    (tmp_path / "target").mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(points_to)
+    if link.endswith(".cfg"):
+        (tmp_path / link).unlink()
+        (tmp_path / link).write_text("home = /usr/bin\n")
+    find_interpreter(tmp_path / asked, work_tree=tmp_path / "target")
     assert not (tmp_path / "owned").exists()
 
 

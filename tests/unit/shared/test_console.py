@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from agent.shared.console import (
     call_in_words,
     reporter_for,
 )
-from agent.types.events import ModelCall, Notice, StageFinished, StageProgress, StageStarted
+from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress, StageStarted
 
 EVENTS = (
     StageStarted("retrieve"),
@@ -48,25 +49,26 @@ def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_terminal_shows_a_line_for_each_finished_stage() -> None:
+def shown(*events: Event, verbose: bool = False, redact: Callable[[str], str] = str) -> str:
+    """Return what a terminal gets."""
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100, no_color=True)
-    with TerminalReporter(console) as reporter:
-        for event in EVENTS:
+    console = Console(file=stream, force_terminal=True, width=120, no_color=True)
+    with TerminalReporter(console, verbose=verbose, redact=redact) as reporter:
+        for event in events:
             reporter(event)
-    text = stream.getvalue()
-    assert "✓ retrieve" in text
-    assert "12 files" in text
-    assert "embeddings are off" in text
+    return stream.getvalue()
+
+
+def test_the_terminal_shows_a_line_for_each_finished_stage() -> None:
+    text = shown(*EVENTS)
+    for words in ("✓ retrieve", "12 files", "embeddings are off"):
+        assert words in text
 
 
 def test_what_a_repository_says_cannot_style_or_move_the_terminal() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100)
-    with TerminalReporter(console) as reporter:
-        reporter(Notice("[bold red]shout[/] \x1b]0;title\x07 end"))
-    assert "[bold red]shout[/]" in stream.getvalue()
-    assert "\x1b]0;" not in stream.getvalue()
+    text = shown(Notice("[bold red]shout[/] \x1b]0;title\x07 end"))
+    assert "[bold red]shout[/]" in text
+    assert "\x1b]0;" not in text
 
 
 def test_without_a_terminal_lines_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,38 +95,25 @@ def test_a_call_in_one_line(call: ModelCall, line: str) -> None:
     assert call_in_words(call) == line
 
 
-def test_calls_are_shown_on_request_and_bodies_never(capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     for verbose in (False, True):
-        reporter = PlainReporter(verbose=verbose)
-        reporter(CALL)
-        err = capsys.readouterr().err
-        assert err == (f"{call_in_words(CALL)}\n" if verbose else "")
-
-
-def test_calls_on_a_terminal() -> None:
-    for verbose in (False, True):
-        stream = io.StringIO()
-        console = Console(file=stream, force_terminal=True, width=120, no_color=True)
-        with TerminalReporter(console, verbose=verbose) as reporter:
-            reporter(CALL)
-        assert ("chat to gpt-x: ok" in stream.getvalue()) is verbose
-        assert "an answer" not in stream.getvalue()
+        PlainReporter(verbose=verbose)(CALL)
+        assert capsys.readouterr().err == (f"{call_in_words(CALL)}\n" if verbose else "")
+        assert ("chat to gpt-x: ok" in shown(CALL, verbose=verbose)) is verbose
 
 
 def test_what_is_shown_is_redacted(capsys: pytest.CaptureFixture[str]) -> None:
     def redact(text: str) -> str:
         return text.replace("sesame", "***")
 
+    events = (
+        StageStarted("call", "sesame"),
+        Notice("the key is sesame"),
+        ModelCall("chat", "m", "failed", 1.0, error="sesame"),
+        StageFinished("call", 1.0, "sesame"),
+    )
     reporter = PlainReporter(verbose=True, redact=redact)
-    reporter(Notice("the key is sesame"))
-    reporter(StageFinished("call", 1.0, "sesame"))
-    reporter(ModelCall("chat", "m", "failed", 1.0, error="sesame"))
+    for event in events:
+        reporter(event)
     assert "sesame" not in capsys.readouterr().err
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100, no_color=True)
-    with TerminalReporter(console, verbose=True, redact=redact) as terminal:
-        terminal(StageStarted("call", "sesame"))
-        terminal(Notice("the key is sesame"))
-        terminal(ModelCall("chat", "m", "failed", 1.0, error="sesame"))
-        terminal(StageFinished("call", 1.0, "sesame"))
-    assert "sesame" not in stream.getvalue()
+    assert "sesame" not in shown(*events, verbose=True, redact=redact)

@@ -18,6 +18,7 @@ PODMAN = {
         "security": {"rootless": False, "seccompProfilePath": "/x/seccomp.json"},
     }
 }
+USERS = {"rootless": True, "selinuxEnabled": True}
 DOCKER = {"MemoryLimit": True, "PidsLimit": True, "SecurityOptions": ["name=seccomp"]}
 
 
@@ -42,33 +43,31 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_podman_comes_first(path: Path) -> None:
-    fake(path, "podman", PODMAN)
-    fake(path, "docker", DOCKER)
-    assert find_engine() == Engine(
-        str(path / "podman"), "podman", rootless=False, groups=True, seccomp=Path("/x/seccomp.json")
-    )
-
-
-@pytest.mark.parametrize(("version", "groups"), [("v1", False), ("v2", True)])
-def test_a_users_podman_bounds_groups_under_version_2_only(
-    path: Path, version: str, groups: bool
+@pytest.mark.parametrize(
+    ("programs", "engine"),
+    [
+        ({"podman": PODMAN, "docker": DOCKER},
+         {"kind": "podman", "groups": True, "seccomp": Path("/x/seccomp.json")}),
+        ({"docker": DOCKER}, {"kind": "docker", "groups": True}),
+        ({"podman": {"host": {"cgroupVersion": "v1", "security": USERS}}},
+         {"kind": "podman", "rootless": True, "groups": False, "selinux": True}),
+        ({"podman": {"host": {"cgroupVersion": "v2", "security": USERS}}},
+         {"kind": "podman", "rootless": True, "groups": True, "selinux": True}),
+    ],
+)  # fmt: skip
+def test_the_first_engine_that_answers_is_described(
+    path: Path, programs: dict[str, object], engine: dict[str, object]
 ) -> None:
-    host = {"cgroupVersion": version, "security": {"rootless": True, "selinuxEnabled": True}}
-    fake(path, "podman", {"host": host})
-    found = find_engine()
-    assert (found.rootless, found.groups, found.selinux) == (True, groups, True)
+    for name, info in programs.items():
+        fake(path, name, info)
+    expected = {"program": str(path / str(engine["kind"])), "rootless": False, **engine}
+    assert find_engine() == Engine(**expected)  # type: ignore[arg-type]
 
 
 def test_a_podman_of_another_machine_is_of_no_use(path: Path) -> None:
     fake(path, "podman", {"host": {**PODMAN["host"], "serviceIsRemote": True}})
     with pytest.raises(SandboxError, match="another machine"):
         find_engine()
-
-
-def test_docker_is_taken_when_its_daemon_answers(path: Path) -> None:
-    fake(path, "docker", DOCKER)
-    assert find_engine() == Engine(str(path / "docker"), "docker", rootless=False, groups=True)
 
 
 def test_docker_may_be_podman_under_another_name(path: Path) -> None:
