@@ -139,6 +139,9 @@ def _run(
     limits = prlimit_command(run.limits, shared_user=False, bounds=group.bounds)
     argv = [*_drop_privileges(run.owner), *limits, *run.command.argv]
     options = bwrap_options(run, homes, machine.version)
+    run.temporary.chmod(
+        0o711
+    )  # bwrap has no right of root to pass it, where the workspace is in it
     meter = run.meter(group)
     entry = (*group.entry(), machine.program)
     with BwrapProcess(entry, options, argv, filter_program()) as process:

@@ -61,7 +61,7 @@ def test_a_command_that_is_cut_has_no_exit_code(
     assert detail in result.detail
     assert result.stdout.startswith(b"before\n")
     assert len(result.stdout) + len(result.stderr) < 11_000
-    assert result.seconds < 8
+    assert result.seconds < 20
 
 
 def test_memory_is_limited(run: Runner) -> None:
