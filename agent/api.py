@@ -285,7 +285,7 @@ def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:
         return attempt.proposal.reproduction_test
     tests = _tests_of(attempt.patch)
     if test is None:
-        return tests[0] if len(tests) == 1 else None
+        return None  # the plan tries all of them
     for one in tests:
         if one.path == test.removeprefix("./"):
             return one

@@ -36,10 +36,10 @@ from agent.retrieval.index import ModuleTable, TreeSitterChunker, imports
 from agent.shared.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking, SelectedTest, TestRun
 from agent.types.protocols import Snapshot, TokenCounter
+from agent.verify.judging.compare import hit_a_limit
 from agent.verify.path_rules import is_test_by_ending, is_test_file, module_name
-from agent.verify.runners import runner_of
+from agent.verify.runners import collects, runner_of
 from agent.verify.runners.base import Suite
-from sandbox import Ended
 
 # ----------------------------------------------------------------------------- test files
 
@@ -74,11 +74,11 @@ class TestFile:
 
 
 class TestFiles:
-    """The test files of a snapshot, read on first use. `accepts` says which ones can be run."""
+    """The test files of a snapshot, read on first use. `accepts` says which files they are."""
 
     __test__ = False
 
-    def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = is_test_file) -> None:
         self._snapshot = snapshot
         self._accepts = accepts
         self._paths = list(snapshot.files)
@@ -91,7 +91,6 @@ class TestFiles:
             (path, number)
             for number, path in enumerate(self._paths)
             if is_below(self._snapshot.scope, path)
-            and is_test_file(path)
             and not is_vendored_path(path)
             and self._accepts(path)
         ]
@@ -355,7 +354,7 @@ class TestChooser:
 
     def narrow(self, run: TestRun, chosen: Sequence[SelectedTest]) -> bool:
         """Choose fewer files from now on if a run hit its time limit. Return whether it did."""
-        if run.ended not in (Ended.WALL_LIMIT, Ended.CPU_LIMIT) or not chosen[1:]:
+        if not hit_a_limit(run) or not chosen[1:]:
             return False
         self.limit = max(1, len(chosen) // 3)
         return True
@@ -363,9 +362,12 @@ class TestChooser:
     def _accepts(self) -> Callable[[str], bool]:
         suite = self.suite
         if suite is None or not runner_of(suite).selects:
-            return lambda _: True
+            return is_test_file
         runner = runner_of(suite)
-        return lambda path: bool(runner.targets(suite, (path,), self.snapshot))
+        return lambda path: (
+            (is_test_file(path) or collects(suite, path))
+            and bool(runner.targets(suite, (path,), self.snapshot))
+        )
 
     def _history(self, changes: Sequence[FileChange]) -> Mapping[str, float]:
         edited = (change.path for change in changes if change.before is not None)

@@ -264,7 +264,7 @@ class SuiteExecutor:
         self, command: Command, tree: Workspace, what: str, cancel: threading.Event
     ) -> RunResult:
         self._reporter(StageStarted("setup", what))
-        result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
+        result = self._run_in(tree, replace(command, report=False), cancel)
         self._reporter(StageFinished("setup", result.seconds, what))
         return result
 
@@ -350,7 +350,7 @@ class SuiteExecutor:
             return []
         command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
         with closing(self._trees.with_changes(changes)) as tree:
-            result = self._sandbox.run(command, tree, cancel=cancel)
+            result = self._run_in(tree, command, cancel)
         return last_json(result, _SYNTAX) or []
 
     def replay(
@@ -366,7 +366,7 @@ class SuiteExecutor:
                 context = self._context(job, root, cancel)
                 tree.write(ORDER_FILE, side.as_json(context.import_roots))
                 command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
-                return read_replayed(self._run_signed(command, tree, cancel=cancel).report)
+                return read_replayed(self._run_signed(tree, command, cancel).report)
 
         with ThreadPoolExecutor(len(sides), "patchshot-replay") as pool:
             return list(pool.map(one, sides))
@@ -393,7 +393,7 @@ class SuiteExecutor:
             plain = {k: v for k, v in made.environment.items() if k not in LOADS_PLUGIN}
             command = replace(made, limits=limits, environment=plain, report=False)
             before = stamp_files(tree.path)
-            result = self._sandbox.run(command, tree, cancel=cancel)
+            result = self._run_in(tree, command, cancel)
             changed = find_changed(
                 tree.path, before, most_files=_SCRIPT_FILES, most_bytes=_SCRIPT_FILE_BYTES
             )
@@ -449,21 +449,22 @@ class SuiteExecutor:
             if traced is not None:
                 tree.write(ORDER_FILE, trace_order(traced, task.deciding))
                 started = following_order(started, root / ORDER_FILE)
-            run_in = self._run_signed if runner.signs else self._sandbox.run
-            result = run_in(started, tree, cancel=cancel)
+            run_in = self._run_signed if runner.signs else self._run_in
+            result = run_in(tree, started, cancel)
         run = runner.read(job.suite, command, result)
         masked = self._secrets.masked  # sources may repeat the values of files of secrets
         failures = {test: masked(text) for test, text in run.failures.items()}
         return replace(run, output_tail=masked(run.output_tail), failures=failures)
 
-    def _run_signed(
-        self, command: Command, tree: Workspace, *, cancel: threading.Event
-    ) -> RunResult:
+    def _run_in(self, tree: Workspace, command: Command, cancel: threading.Event) -> RunResult:
+        return self._sandbox.run(self._trees.with_packages(command, tree), tree, cancel=cancel)
+
+    def _run_signed(self, tree: Workspace, command: Command, cancel: threading.Event) -> RunResult:
         """Run a command that signs its report, and remove the signatures."""
         key = new_key()
         tree.write(KEY_FILE, key)
         seal = {KEY_VARIABLE: str(self._trees.root_inside(tree) / KEY_FILE)}
-        result = self._sandbox.run(with_variables(command, seal), tree, cancel=cancel)
+        result = self._run_in(tree, with_variables(command, seal), cancel)
         return replace(result, report=verified(result.report, key))
 
     def _is_movable(self, suite: Suite, cancel: threading.Event) -> bool:

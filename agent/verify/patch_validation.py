@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from agent.patching import doubtful
 from agent.repository import language_of
 from agent.types import (
+    BAD_OUTCOMES,
     AppliedPatch,
     FileChange,
     KnownTests,
@@ -55,11 +56,11 @@ from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.path_rules import steers_tests
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
-from agent.verify.runners import STANDS_IN, runner_of
+from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 
 # How often everything is run with fewer files, where they do not fit the time limit.
-_MOST_TRIES = 3
+_MOST_TRIES = 2
 
 # Tests whose execution is recorded to see how many an outdated test stands against: a report of
 # 16 MiB holds as many accounts.
@@ -278,11 +279,10 @@ class PatchValidation:
         return (*find_hidden_tests(steering), *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
-        """Judge the new tests. In Go their run has the project's tests of the package too."""
+        """Judge the tests that the patch brings or edits, by those that its edits make differ."""
         if runs.new_before is None or runs.new_after is None:
             return None
-        theirs = runs.before.outcomes if runs.before else {}
-        before, after = (_leaving_out(run, theirs) for run in (runs.new_before, runs.new_after))
+        before, after = _differing(runs, runs.new_before, runs.new_after)
         return with_source(judge(before, after, self._names(plan)), plan.earlier_tests)
 
     def _names(self, plan: Plan) -> NameChecks:
@@ -311,10 +311,31 @@ def _texts(changes: Sequence[FileChange]) -> bytes:
     return b"\n".join(change.after or b"" for change in changes)
 
 
-def _leaving_out(run: TestRun, tests: Collection[str]) -> TestRun:
-    """Return the run without these single tests; what stands for a file or package stays."""
-    outcomes = {t: o for t, o in run.outcomes.items() if "::" not in t or t not in tests}
-    return replace(run, outcomes=outcomes) if len(outcomes) < len(run.outcomes) else run
+def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun, TestRun]:
+    """Return the runs of the new tests without those that the patch's edits leave as they were.
+
+    What was red on the base before them neither refutes nor proves.
+    """
+    old, with_source = (run.outcomes if run else {} for run in (runs.before, runs.after))
+    ids = {*before.outcomes, *after.outcomes}
+    same = {
+        test
+        for test in ids
+        if old.get(test) in BAD_OUTCOMES
+        or (test.endswith(BUILD_STEP) and after.outcomes.get(test) not in BAD_OUTCOMES)
+        or (
+            test in old
+            and old[test] is before.outcomes.get(test)
+            and with_source.get(test) is after.outcomes.get(test)
+        )
+    }
+    if same == ids:  # they pass on the base already
+        same = {test for test in ids if old.get(test) in BAD_OUTCOMES}
+    pair = [
+        replace(run, outcomes={t: o for t, o in run.outcomes.items() if t not in same})
+        for run in (before, after)
+    ]
+    return pair[0], pair[1]
 
 
 # ------------------------------------------------------------------------------------- the report

@@ -24,8 +24,14 @@ _TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
 _TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
 
 _SCRIPT_TEST = re.compile(
-    r"[._-](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|(?:^|/)tests?[.-][^/]*$|(?:^|/)tests?\.[cm]?[jt]sx?$"
+    r"(?:[._-](?:tests?|specs?|e2e|cy)|[a-z]Spec)\.[cm]?[jt]sx?$|(?:^|/)tests?[.-][^/]*$|(?:^|/)tests?\.[cm]?[jt]sx?$"
     r"|(?:^|/)__tests__/(?:[^/]+/)*[^_./][^/]*$|(?:^|/)tests?/[^/]*[^/._-][^/]*$"
+)
+
+# A script deep below a folder of tests, but for what tests read and share.
+_DEEP_TEST = re.compile(
+    r"(?:^|/)(?:tests?|specs?)/(?!(?:.*/)?(?:_[^/]*|fixtures?|helpers?|utils?|support|tools"
+    r"|mocks?|stubs?|data|resources|shared|common|setup|config)[/.])(?:.*/)?[^/._][^/]*$"
 )
 
 # By language: a file of the language that holds tests. Searched in the whole path.
@@ -95,13 +101,14 @@ def is_test_file(path: str) -> bool:
     """Whether a file holds tests: by its name, or by its folder where the language does that.
 
     Python as `is_python_test`; `x_test.go`; `x.test.ts`, `x.spec.js` and what lies in `__tests__`
-    or right in `test`; `XTest.java`; `tests/x.rs` and `tests.rs`. Fixtures and helpers hold none.
+    or below `test` and `spec`; `XTest.java`; `tests/x.rs` and `tests.rs`. Helpers hold none.
     """
     language = language_of(path)
     if language == "python":
         return is_python_test(path)
     rule = _TEST_FILES.get(language)
-    return rule is not None and rule.search(path) is not None
+    deep = rule is _SCRIPT_TEST and _DEEP_TEST.search(path) is not None
+    return deep or (rule is not None and rule.search(path) is not None)
 
 
 def is_test_side(path: str) -> bool:

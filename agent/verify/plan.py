@@ -29,6 +29,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from agent.patching import check_syntax
+from agent.repository import language_of
+from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import (
     AppliedPatch,
     FileChange,
@@ -43,6 +45,7 @@ from agent.verify.judging.compare import (
     Comparison,
     compare,
     failed,
+    hit_a_limit,
     is_command,
     is_whole,
     passing_in_both,
@@ -65,7 +68,7 @@ from agent.verify.path_rules import (
     unsafe,
 )
 from agent.verify.reports import nothing_run
-from agent.verify.runners import runner_of
+from agent.verify.runners import runner_of, selects
 from agent.verify.runners.base import Suite, below, joined
 from agent.verify.steering import ChangeGroups, group_changes
 
@@ -157,8 +160,10 @@ def make_plan(
         brought = _reproductions(snapshot, patch, (test, *earlier), notes)
         paths = tuple(change.path for change in brought)
         new_tests = merged(groups.tests, brought)
-        new = (c.path for c in groups.tests if c.before is None and c.after is not None)
-        files = tuple(filter(is_test_file, new))[:_MOST_NEW_FILES]
+        changed = [c.path for c in groups.tests if c.after is not None]
+        files = [path for path in changed if is_test_file(path)][:_MOST_NEW_FILES]
+        if any(language_of(path) in PROSE_AND_DATA for path in changed):  # tests that may read it
+            files += [test.path for test in selected if test.path not in changed]
         new_paths = (*(path for path in files if path not in paths), *paths)
         theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())
         earlier_tests = tuple(change.path for change in brought if change.after in theirs)
@@ -262,7 +267,9 @@ def _reproduction(
     content = _content(test)
     same = {change.path for change in patch.changes if change.after == content}
     taken = {change.path for change in (*patch.changes, *others)} - same
-    path = free_path(test.path, lambda p: snapshot.exists(p) or p in taken)
+    path = free_path(test.path, lambda p: p not in same and (snapshot.exists(p) or p in taken))
+    if path in same:
+        return next(change for change in patch.changes if change.path == path)
     written = FileChange(path, None, rename_class(content, test.path, path))
     broken = check_syntax([written])
     if broken:
@@ -328,18 +335,26 @@ class PlanExecution:
     def run_all(self) -> PlanRuns:
         """Run everything that the plan asks for, in parallel where that is possible."""
         plan, tasks = self.plan, dict[str, Task]()
-        new, job = self._new_tests_job(), self._project_job()
+        job = self._project_job()
+        new = self._new_tests_job() or (job if plan.tests and job and not job.targets else None)
         deleted = {change.path for change in plan.whole or () if change.after is None}
         left = self._project_job(deleted) if deleted and job and job.targets else job
+        tests = plan.new_tests or plan.tests
         if new is not None:
-            tasks["new_before"] = Task(new, plan.new_tests, BASE)
-            tasks["new_after"] = Task(new, merged(plan.source, plan.new_tests), SOURCE)
+            tasks["new_before"] = Task(new, tests, BASE)
         if job is not None:
             tasks["before"] = Task(job, (), BASE)
+        runs = dict(zip(tasks, self._run(*tasks.values()), strict=True))
+        if "before" in runs and hit_a_limit(runs["before"]) and not runs["before"].outcomes:
+            return PlanRuns(before=runs["before"], by_files=job is not None and bool(job.targets))
+        tasks.clear()
+        if new is not None:
+            tasks["new_after"] = Task(new, merged(plan.source, tests), SOURCE)
+        if job is not None:
             tasks["after"] = Task(job, plan.source, SOURCE)
             if plan.whole is not None and left is not None:
                 tasks["whole"] = Task(left, plan.whole, WHOLE)
-        runs = dict(zip(tasks, self._run(*tasks.values()), strict=True))
+        runs |= zip(tasks, self._run(*tasks.values()), strict=True)
         if job is not None and plan.whole is not None and left is None:
             runs["whole"] = nothing_run("the patch deletes the selected tests")
         return PlanRuns(**runs, by_files=job is not None and bool(job.targets))
@@ -379,10 +394,10 @@ class PlanExecution:
         names = self._other_names() if new else {}
         mine = self._new_tests_job(names) if new else None
         theirs = self._job_of_tests(passing) if passing else None
-        if passing and not runner_of(self.suite).selects:
+        if passing and not selects(self.suite):
             theirs = self._project_job()
         if mine and theirs and mine.suite == theirs.suite and theirs.targets:
-            targets = (*mine.targets, *reversed(theirs.targets))
+            targets = tuple(dict.fromkeys((*mine.targets, *reversed(theirs.targets))))
             both = replace(theirs, targets=targets, label="what decides, once more")
             return self._second_runs(runs, both, (*new, *passing), names)
         second = dict[str, SecondRuns]()
@@ -494,7 +509,9 @@ class PlanExecution:
         """Return another path for each new test file that no other new file mentions."""
         files = {c.path: c.after or b"" for c in self.plan.new_tests}
         names = {}
-        for path in self.plan.new_paths:
+        for path in (c.path for c in self.plan.new_tests if c.before is None):
+            if path not in self.plan.new_paths:
+                continue
             stem = PurePosixPath(path).stem.encode()
             other = other_path(path, files[path])
             others = (data for one, data in files.items() if one != path)
@@ -528,7 +545,7 @@ class PlanExecution:
         return self._job(suite, paths, "the new tests, once more")
 
     def _project_job(self, without: Collection[str] = ()) -> SuiteJob | None:
-        if not runner_of(self.suite).selects:
+        if not selects(self.suite):
             return SuiteJob(self.suite, (), self.plan.import_roots, "the test command")
         selected = [test.path for test in self.plan.selected]
         paths = [path for path in selected if path not in without]
@@ -536,7 +553,7 @@ class PlanExecution:
 
     def _job_of_tests(self, tests: Sequence[str]) -> SuiteJob | None:
         """Return the job of the files of some tests, None if the suite cannot name files."""
-        if not runner_of(self.suite).selects:
+        if not selects(self.suite):
             return None
         return self._job(self.suite, sorted(set(map(_file, tests))), "what decides, once more")
 

@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -36,6 +36,7 @@ from agent.types.protocols import Reporter, Snapshot
 from agent.verify.judging.compare import executed, is_whole
 from agent.verify.tools import mount_of
 from sandbox import (
+    Command,
     Sandbox,
     SandboxError,
     Workspace,
@@ -53,6 +54,9 @@ _UNREAD = ("binary", "too-large", "unreadable")
 
 # The end of the name of the folder in which tests are run a second time.
 _ELSEWHERE = "-again"
+
+# What tools write into `node_modules`: each run has it for itself.
+_WRITTEN_BY_TOOLS = re.compile(r"\.(?:cache|te?mp|vite|vitest)\b")
 
 _PRODUCT = re.compile(r"_*(?:scm_|generated_|build_)?version_*\.py|.*\.(?:so|pyd)")
 
@@ -129,6 +133,36 @@ class PrivateTrees:
             tree.close()
             raise
         return tree
+
+    def with_packages(self, command: Command, tree: Workspace) -> Command:
+        """Return the command with the packages of each `node_modules` shown one by one.
+
+        The folder itself belongs to the tree, so that what tools write beside the packages ends
+        with it: Vite compiles its configuration there, and others cache.
+        """
+        root = self._snapshot.root.resolve()
+        shown: list[Path] = []
+        for path in command.read_only:
+            if path.name == "node_modules" and path.is_relative_to(root):
+                shown += self._show_packages(path, str(path.relative_to(root)), tree)
+            else:
+                shown.append(path)
+        return replace(command, read_only=tuple(shown))
+
+    def _show_packages(self, folder: Path, inside: str, tree: Workspace) -> Iterator[Path]:
+        """Yield the packages to mount. Links are made anew: they may lead into the tree."""
+        in_place = self._sandbox.name in IN_PLACE
+        tree.make_mount_point(inside, is_directory=True)
+        for entry in sorted(folder.iterdir()):
+            path = f"{inside}/{entry.name}"
+            if entry.is_symlink():
+                tree.ensure_link(path, str(entry.readlink()))
+            elif in_place and entry.name.startswith("@"):
+                yield from self._show_packages(entry, path, tree)
+            elif not _WRITTEN_BY_TOOLS.match(entry.name):
+                if in_place:
+                    tree.ensure_link(path, str(entry))
+                yield entry
 
     def _placeholder(self, path: str, overlay: Mapping[str, bytes | None]) -> bytes | None:
         if path in overlay:

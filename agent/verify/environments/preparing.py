@@ -210,7 +210,7 @@ def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
         return Suite("unittest", _WHY)
     if not program.endswith(("runtests.py", "manage.py")):
         return Suite(COMMAND, _WHY, tuple(words))
-    suite = RUNNERS["django"].detect(snapshot)
+    suite = RUNNERS["django"].detect(snapshot, ())
     if suite is None:
         raise ConfigurationError(f"test = {shlex.join(rest)!r}: the project has no such runner")
     more = (word for word in rest[1:] if word not in suite.argv)

@@ -64,6 +64,11 @@ def is_whole(run: TestRun) -> bool:
     return run.ended == Ended.EXITED
 
 
+def hit_a_limit(run: TestRun) -> bool:
+    """Whether the run took too long."""
+    return run.ended in (Ended.WALL_LIMIT, Ended.CPU_LIMIT)
+
+
 def compare(before: TestRun, after: TestRun) -> Comparison:
     """Compare outcomes by test id."""
     absence_counts = is_whole(before) or is_whole(after)
@@ -77,12 +82,14 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
                 passing.append(test)
         elif _fails_newly(before, was, now, test, absence_counts=absence_counts):
             failing.append(test)
+    red = sum(o in BAD_OUTCOMES and failed(after, t) for t, o in before.outcomes.items())
+    shown = executed(after) and (executed(before) or bool(passing))
     return Comparison(
         newly_failing=tuple(failing),
         newly_passing=tuple(passing),
         still_passing=still,
-        still_red=sum(o in BAD_OUTCOMES and failed(after, t) for t, o in before.outcomes.items()),
-        executed=executed(after) and (executed(before) or bool(passing)),
+        still_red=red,
+        executed=shown and not (red and is_command(before)),  # its exit code shows nothing
     )
 
 

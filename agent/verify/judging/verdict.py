@@ -50,6 +50,7 @@ from agent.verify.judging.reproduction import Judgement, Standing
 from agent.verify.judging.wording import (
     bounded,
     failure_texts,
+    first_error,
     first_failure,
     how_it_ended,
     listed,
@@ -305,6 +306,8 @@ def _why_not_run(evidence: VerdictEvidence) -> str:
     before, after = evidence.before, evidence.after
     if before is not None and after is not None and is_command(before) and is_command(after):
         return f"it fails on the base and with the patch (exit code {after.exit_code})"
+    if before is not None and after is None:
+        return f"on the base the run {how_it_ended(before)}, so that nothing else was run"
     if before is None or after is None:
         return "no test file of the project is tied to the change"
     if executed(before):
@@ -313,8 +316,8 @@ def _why_not_run(evidence: VerdictEvidence) -> str:
         return (
             f"on the base no selected test runs ({counts(before)}; the run {how_it_ended(before)})"
         )
-    last = (before.output_tail.strip().splitlines() or ["no output"])[-1].strip()[:200]
-    return f"on the base the run {how_it_ended(before)} without an outcome ({last})"
+    what = first_error(before.output_tail) or "no output"
+    return f"on the base the run {how_it_ended(before)} without an outcome ({what})"
 
 
 def _proof(evidence: VerdictEvidence) -> str:

@@ -140,6 +140,19 @@ def _without_stack(lines: Sequence[str]) -> list[str]:
     return [line for line in stripped[:stack] if not line.startswith(_NO_VALUE)]
 
 
+# What names an error, but for the frames and summaries around it.
+_NAMES_ERROR = re.compile(
+    r"\b\w*(?:Error|Exception|panic|fatal)\b|\bE[A-Z]{4,}\b|annot find|FAIL|not found"
+)
+
+
+def first_error(text: str) -> str:
+    """Return the first line that names an error, else the last line; "" for no text."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = (line for line in lines if _NAMES_ERROR.search(line) and not line.endswith(":"))
+    return next(errors, (lines or [""])[-1])[:200]
+
+
 def tail(text: str, lines: int = _TEXT_LINES, chars: int = _TEXT_CHARS) -> str:
     """Return the last lines of a text, where errors are."""
     kept = "\n".join(text.rstrip().splitlines()[-lines:])
@@ -201,8 +214,7 @@ def not_started(run: TestRun) -> str:
 
     A command that only gives an exit code counts as started, unless its output says otherwise.
     """
-    lines = [line.strip() for line in run.output_tail.split("\n") if line.strip()]
-    last = lines[-1][:_LINE_CHARS] if lines else "no output"
+    last = first_error(run.output_tail) or "no output"
     if not run.outcomes and run.exit_code in _CANNOT_START:
         return f"it cannot be started ({last.removeprefix('prlimit: ')})"
     if not run.outcomes:

@@ -17,9 +17,23 @@ from types import MappingProxyType
 
 from agent.repository import is_test_path, is_vendored_path, language_of, subtree
 from agent.types.protocols import Snapshot
-from agent.verify.runners.base import COMMAND, Runner, Suite, Tools, joined, split_command
+from agent.verify.runners.base import (
+    COMMAND,
+    Runner,
+    Suite,
+    Tools,
+    below,
+    joined,
+    split_command,
+)
 from agent.verify.runners.compiled import CARGO, GO, MAVEN
-from agent.verify.runners.javascript import JAVASCRIPT_RUNNERS
+from agent.verify.runners.javascript import (
+    AS_IS,
+    BUILD_STEP,
+    JAVASCRIPT_RUNNERS,
+    collects,
+    suite_of_command_line,
+)
 from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITTEST
 
 # Special runners come before general ones. The order of the languages decides between two that
@@ -42,6 +56,17 @@ _GROUP_OF = {language: group for group in _GROUPS for language in group}
 # The default: most targets are Python, and the reply may contain the first test.
 _DEFAULT = Suite("pytest", "no test of the project was recognised")
 
+__all__ = [
+    "BUILD_STEP",
+    "RUNNERS",
+    "STANDS_IN",
+    "collects",
+    "detect",
+    "fitting",
+    "runner_of",
+    "selects",
+]
+
 STANDS_IN = "stands-in-for"
 """In `Suite.settings` of a suite that `fitting` replaced: the name of the missing runner."""
 
@@ -56,15 +81,23 @@ def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()
 
     Raises ConfigurationError for a `test_cmd` that is no command line.
     """
+    inner = subtree(snapshot)
     if test_cmd is not None:
-        suite = Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd))
+        argv = split_command(test_cmd)
+        known = suite_of_command_line(inner, argv)
+        suite = known or Suite(COMMAND, "chosen with --test-cmd", argv)
     else:
-        inner = subtree(snapshot)
         groups = _ordered_groups(inner, changed)
         rows = [row for group in groups for row in _ROWS if row.languages == group]
-        suites = (row.detect(inner) for row in (*rows, MAKE))
+        mine = [path for path in (below(snapshot.scope or ".", one) for one in changed) if path]
+        suites = (row.detect(inner, mine) for row in (*rows, MAKE))
         suite = next(filter(None, suites), _DEFAULT)
     return replace(suite, cwd=joined(snapshot.scope or ".", suite.cwd))
+
+
+def selects(suite: Suite) -> bool:
+    """Whether single test files of the project can be named; else a run covers all of them."""
+    return runner_of(suite).selects and AS_IS not in suite.settings
 
 
 def fitting(suite: Suite, tools: Tools) -> Suite:

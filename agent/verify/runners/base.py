@@ -126,8 +126,8 @@ class Runner:
     what is wrong. An id is the test file's path where that is known, then `::` and the test's name.
 
     `languages` (`agent.repository.language_of`) are those of the projects that may use it.
-    `detect` returns the suite that a snapshot's files show. `needs` are the required programs:
-    `PYTHON` or those that `agent.verify.tools` finds.
+    `detect` returns the suite that a snapshot's files show for a change to some paths. `needs` are
+    the required programs: `PYTHON` or those that `agent.verify.tools` finds.
     `targets` returns the words that run these test files, in order and without repeats; the files
     may be new, so that the snapshot lacks them, and those that it cannot run are left out.
     `selects`: single test files can be named; otherwise every run covers the whole suite.
@@ -142,7 +142,7 @@ class Runner:
     command: Callable[[Suite, Sequence[str], RunContext], Command]
     read: Callable[[Suite, Command, RunResult], TestRun]
     languages: tuple[str, ...] = ()
-    detect: Callable[[Snapshot], Suite | None] = lambda snapshot: None
+    detect: Callable[[Snapshot, Sequence[str]], Suite | None] = lambda *_: None
     needs: tuple[str, ...] = ()
     targets: Callable[[Suite, Sequence[str], Snapshot], tuple[str, ...]] = lambda *_: ()
     selects: bool = True
@@ -308,7 +308,9 @@ def tool_command(
 
 
 def collecting(
-    mode: Literal["stdout", "merged", "files"], argv: Sequence[str], pattern: str = "-"
+    mode: Literal["stdout", "merged", "own", "files", "each"],
+    argv: Sequence[str],
+    pattern: str = "-",
 ) -> tuple[str, ...]:
     """Wrap a command line in `inside/patchshot_collect.sh`, which writes the report for it."""
     return ("/bin/sh", str(INSIDE / "patchshot_collect.sh"), mode, pattern, *argv)

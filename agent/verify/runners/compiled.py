@@ -64,7 +64,7 @@ _GO_OUTCOMES = {"pass": Outcome.PASSED, "fail": Outcome.FAILED, "skip": Outcome.
 _MODULE_PATH = "module"
 
 
-def _detect_go(snapshot: Snapshot) -> Suite | None:
+def _detect_go(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     manifests = _manifests(snapshot, "go.mod")
     if not manifests or not any(path.endswith("_test.go") for path in snapshot.files):
         return None
@@ -208,7 +208,7 @@ _PACKAGE, _FILE = "package:", "file:"
 _SEVERAL = "several"
 
 
-def _detect_cargo(snapshot: Snapshot) -> Suite | None:
+def _detect_cargo(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     manifests = _manifests(snapshot, "Cargo.toml")
     if not manifests:
         return None
@@ -347,7 +347,7 @@ _MAVEN_NOT_BUILT = re.compile(
 _NOT_HERE = ("-Dsurefire.failIfNoSpecifiedTests=false", "-DfailIfNoTests=false")
 
 
-def _detect_maven(snapshot: Snapshot) -> Suite | None:
+def _detect_maven(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     manifests = _manifests(snapshot, "pom.xml")
     if not manifests:
         return None

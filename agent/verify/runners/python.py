@@ -79,7 +79,7 @@ _PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tes
 _PYTEST_TABLES = re.compile(r"^\[(?:tool\.pytest|tool:pytest|pytest)\b", re.MULTILINE)
 
 
-def _detect_pytest(snapshot: Snapshot) -> Suite | None:
+def _detect_pytest(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     """Return what tox runs, or pytest for the test files; only pytest if that is set up."""
     files = snapshot.files
     suites = list(_suites_of_tox(snapshot))
@@ -171,7 +171,7 @@ _BASE = "labels-from"
 _DJANGO_OPTIONS = ("--parallel=1", "--verbosity=1")
 
 
-def _detect_django(snapshot: Snapshot) -> Suite | None:
+def _detect_django(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     def suite(file: str, argv: tuple[str, ...], base: str = ".", cwd: str = ".") -> Suite:
         return Suite("django", f"the project has {file}", argv, cwd, settings={_BASE: base})
 
@@ -255,7 +255,7 @@ _GOALS = ("test", "tests", "check")
 _RULE = re.compile(r"^([A-Za-z][\w .-]*)::?(?![:=])", re.MULTILINE)
 
 
-def _detect_make(snapshot: Snapshot) -> Suite | None:
+def _detect_make(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
     for file in (name for name in _MAKEFILES if name in snapshot.files):
         goals = {goal for rule in _RULE.findall(snapshot.text(file)) for goal in rule.split()}
         for goal in (goal for goal in _GOALS if goal in goals):

@@ -128,7 +128,7 @@ def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> 
     again = patch_of(edit("calc.py", BUG, FIX))
     first, second = validate(repository, sandbox, FIXES, again)
     assert first.verdict is second.verdict is Verdict.VERIFIED
-    one = [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    one = [ISSUE, PROJECT, ISSUE, PROJECT, AGAIN, AGAIN]
     assert runs(sandbox) == [*one, ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
     assert [r.before.cached for r in (first, second) if r.before] == [False, True]
     assert [test.path for test in first.selected] == list(PROJECT)
@@ -143,7 +143,7 @@ def test_runs_of_the_base_are_kept_between_runs_of_the_program(
     first, second = pytest_played(by_source), pytest_played(by_source)
     (told,) = validate(repository, first, FIXES, cache=cache)
     (again,) = validate(repository, second, FIXES, cache=cache)
-    assert runs(first) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(first) == [ISSUE, PROJECT, ISSUE, PROJECT, AGAIN, AGAIN]
     assert runs(second) == [ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
     assert told.before is not None
     assert again.before == dataclasses.replace(told.before, cached=True)
@@ -151,7 +151,7 @@ def test_runs_of_the_base_are_kept_between_runs_of_the_program(
     (repository / "notes.txt").write_text("the tree is another one\n")
     third = pytest_played(by_source)
     validate(repository, third, FIXES, cache=cache)
-    assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(third) == [ISSUE, PROJECT, ISSUE, PROJECT, AGAIN, AGAIN]
 
 
 def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_what_fails_newly_is_run_again_before_it_counts(repository: Path) -> Non
     (report,) = validate(repository, sandbox, BREAKS)
     assert report.verdict is Verdict.REGRESSED
     assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
-    assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, PROJECT, PROJECT]
+    assert runs(sandbox) == [ISSUE, PROJECT, ISSUE, PROJECT, PROJECT, PROJECT]
 
 
 def test_a_flake_is_dropped_and_named(repository: Path) -> None:
@@ -423,11 +423,11 @@ def test_a_red_test_that_is_gone_once_only_decides_nothing(repository: Path) -> 
     def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
         edited = "skip" in (tree / "tests/test_calc.py").read_text()
         seen.extend(["run"] * edited)
-        state = "skipped" if edited and len(seen) == 1 else "failed"
+        state = "skipped" if edited and len(seen) == 3 else "failed"
         return {"tests/test_calc.py::test": state, "tests/test_other.py::test": "passed"}
 
     assert without_test(repository, play, SOURCE, EDITED).verdict is Verdict.NOT_REGRESSED
-    assert len(seen) == 2
+    assert len(seen) == 4  # with the tests as edited twice, the whole patch, and once more
 
 
 def test_red_tests_that_a_change_of_configuration_turns_green_are_no_trick(
@@ -463,16 +463,16 @@ def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
     asyncio.run(one())
     assert [e.detail for e in events if isinstance(e, StageStarted)] == [
         "the new tests on the base",
-        "the new tests on the patched tree",
         "2 test files on the base",
+        "the new tests on the patched tree",
         "2 test files on the patched tree",
         "the new tests, once more on the base",
         "the new tests, once more on the patched tree",
     ]
     assert [e.summary for e in events if isinstance(e, StageFinished)] == [
         "the new tests on the base: 1 failed",
-        "the new tests on the patched tree: 1 passed",
         "2 test files on the base: 2 passed",
+        "the new tests on the patched tree: 1 passed",
         "2 test files on the patched tree: 2 passed",
         "the new tests, once more on the base: 1 failed",
         "the new tests, once more on the patched tree: 1 passed",

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from agent.types import Outcome
 from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
-from sandbox import Ended, RunResult
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, detected, read, require_program
 
@@ -46,7 +45,20 @@ def suite(test: str, **scripts: str) -> Suite:
         ("jest -u --reporters default src", "jest", "", "src"),
         ("node --test --test-reporter spec test/a.js", "node-test", "", "test/a.js"),
         ("node --test", "node-test", "", ""),
-        ("ava --verbose", "npm", "npm test --silent", ""),
+        ("ava --verbose", "ava", "", ""),
+        ("tsx --test test/a.ts", "node-test", "", "test/a.ts"),
+        ("tape -r esm 'test/**/*.js'", "script", "", "test/**/*.js"),
+        ("uvu tests", "script", "", "tests"),
+        ("jasmine && karma start", "jasmine", "", ""),
+        ("nyc --reporter=lcov ts-mocha -p tsconfig.json", "mocha", "-p tsconfig.json", ""),
+        (
+            "vitest --pool forks --configLoader runner",
+            "vitest",
+            "--pool forks --configLoader runner",
+            "",
+        ),
+        ("node test/index.js", "script", "", "test/index.js"),
+        ("node scripts/test.js", "npm", "npm test --silent", ""),
         ("./run.sh | tee log", "npm", "npm test --silent", ""),
         ("npm run test", "npm", "npm test --silent", ""),  # a circle
     ],
@@ -84,6 +96,69 @@ def test_a_package_without_tests_has_none(text: str) -> None:
     assert (
         detected({"package.json": text, "a.js": ""}).why == "no test of the project was recognised"
     )
+
+
+def test_a_runner_hidden_in_a_program_is_found_among_the_packages() -> None:
+    files = {
+        "package.json": json.dumps(
+            {"scripts": {"test": "node Makefile.js test"}, "devDependencies": {"mocha": "1"}}
+        ),
+        "Makefile.js": "exec('node_modules/mocha/bin/_mocha')",
+        "tests/lib/rules/no-undef.js": "",
+    }
+    assert detected(files).runner == "mocha"
+    assert detected({**files, "Makefile.js": ""}).runner == "npm"
+
+
+def test_files_that_the_scripts_patterns_leave_out_are_no_targets() -> None:
+    files = {
+        "package.json": package("run-s lint unit:*", **{"unit:node": "mocha 'test/unit/**/*.js'"}),
+        "test/unit/core/Axios.js": "",
+        "test/browser/x.spec.js": "",
+    }
+    found = detected(files)
+    targets = registry.runner_of(found).targets(
+        found, [*files, "test/browser/new.js"], MemorySnapshot(files)
+    )
+    assert targets == ("test/unit/core/Axios.js", "test/browser/new.js")
+
+
+def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_built() -> None:
+    files = {
+        "package.json": package("npm run build && node --test dist/test", build="tsc"),
+        "tsconfig.json": '{"compilerOptions": {"outDir": "./dist",}, /* all */ "include": ["*"]}',
+        "src/a.ts": "",
+        "test/a.test.ts": "",
+    }
+    found = detected(files)
+    runner = registry.runner_of(found)
+    assert runner.targets(found, ["test/a.test.ts"], MemorySnapshot(files)) == (
+        "dist/test/a.test.js",
+    )
+    assert command_of(found).environment["PATCHSHOT_BUILD"] == "tsc"
+    lines = [
+        {"event": "begin"},
+        {"event": "result", "id": "dist/test/a.test.js::x", "outcome": "passed"},
+    ]
+    text = "".join(f"{json.dumps(line)}\n" for line in (*lines, {"event": "finish"}))
+    report = f"\x1e\t2\na.ts(1,1): error TS2304\n\x1e.\n{text}".encode()
+    run = read(found, report=report, exit_code=1)
+    assert run.outcomes == {
+        "package.json::the build step": Outcome.ERROR,
+        "test/a.test.ts::x": Outcome.PASSED,
+    }
+
+
+def test_the_package_of_the_change_counts_and_a_command_is_read_for_its_runner() -> None:
+    files = {
+        "package.json": package("npm test --workspaces"),
+        "packages/a/package.json": package("jest"),
+        "packages/b/package.json": package("vitest"),
+        "packages/b/src/x.ts": "",
+    }
+    assert detected(files, "packages/b/src/x.ts").cwd == "packages/b"
+    named = detected(files, test_cmd="npx mocha test/a.js --grep x")
+    assert (named.runner, named.argv, registry.selects(named)) == ("mocha", ("--grep", "x"), False)
 
 
 def test_of_several_packages_a_known_runner_nearest_to_the_root_counts() -> None:
@@ -181,8 +256,12 @@ def test_a_clean_exit_that_hides_a_failure_or_has_no_report_is_told() -> None:
     assert read(JEST, report=broken, exit_code=1).ended == "incomplete"
 
 
-def test_mocha_is_read_from_its_file_or_before_it_could_write_one_from_its_output() -> None:
-    test = {"file": "/w/test/a.js", "err": {}}
+def each(*runs: tuple[str, int, str]) -> bytes:
+    return b"".join(f"\x1e{file}\t{code}\n{text}\n".encode() for file, code, text in runs)
+
+
+def test_mocha_is_read_file_by_file_and_one_that_cannot_be_loaded_is_an_error() -> None:
+    test = {"err": {}}
     failed = {**test, "fullTitle": "sum breaks", "err": {"stack": "AssertionError: 1 == 2"}}
     passed, pending = {**test, "fullTitle": "sum adds"}, {**test, "fullTitle": "sum off"}
     report = {
@@ -191,24 +270,52 @@ def test_mocha_is_read_from_its_file_or_before_it_could_write_one_from_its_outpu
         "failures": [failed],
         "pending": [pending],
     }
-    expected = {
-        "test/a.js::sum adds": Outcome.PASSED,
-        "test/a.js::sum breaks": Outcome.FAILED,
-        "test/a.js::sum off": Outcome.SKIPPED,
+    runs = ("test/a.js", 1, json.dumps(report)), ("karma.js", 1, "Error: window is not defined")
+    run = read(Suite("mocha", ""), exit_code=1, report=each(*runs))
+    assert (run.ended, run.outcomes) == (
+        "exited",
+        {
+            "karma.js": Outcome.ERROR,
+            "test/a.js::sum adds": Outcome.PASSED,
+            "test/a.js::sum breaks": Outcome.FAILED,
+            "test/a.js::sum off": Outcome.SKIPPED,
+        },
+    )
+    assert "1 == 2" in run.failures["test/a.js::sum breaks"]
+    assert "window" in run.failures["karma.js"]
+
+
+TAP = """TAP version 13
+# Subtest: test/a.js
+    # Subtest: outer
+        ok 1 - one
+        not ok 2 - two
+          ---
+          diff: "-2"
+          ...
+    not ok 1 - outer # time=3ms
+    ok 2 - off # SKIP
+not ok 1 - test/a.js # time=9ms
+"""
+
+
+def test_tap_is_read_with_the_names_above_a_result() -> None:
+    run = read(Suite("tap", ""), report=each(("test/a.js", 1, TAP)), exit_code=1)
+    assert run.outcomes == {
+        "test/a.js::off": Outcome.SKIPPED,
+        "test/a.js::outer > one": Outcome.PASSED,
+        "test/a.js::outer > two": Outcome.FAILED,
     }
-    for channel in ({"report": collected(report)}, {"stdout": json.dumps(report).encode()}):
-        run = read(Suite("mocha", ""), exit_code=1, **channel)
-        assert (run.ended, run.outcomes) == ("exited", expected)
-        assert "1 == 2" in run.failures["test/a.js::sum breaks"]
-
-
-def test_old_mocha_names_no_file_so_the_only_one_that_it_was_given_is_taken() -> None:
-    report = json.dumps({"tests": [{}], "passes": [{"fullTitle": "adds"}]}).encode()
-    suite = Suite("mocha", "", cwd="web")
-    for files, expected in ((["test/a.js"], "web/test/a.js::adds"), (["a.js", "b.js"], "adds")):
-        result = RunResult(Ended.EXITED, 0, report, b"", 1.0)
-        run = registry.runner_of(suite).read(suite, command_of(suite, *files), result)
-        assert list(run.outcomes) == [expected]
+    assert "diff" in run.failures["test/a.js::outer > two"]
+    tape = "# clamps\nok 1 above\nnot ok 2 below\n# tests 2\n"
+    runs = ("a.js", 1, tape), ("b.js", 0, "done"), ("c.js", 1, "Error: no")
+    run = read(Suite("script", ""), report=each(*runs), exit_code=1)
+    assert run.outcomes == {
+        "a.js::clamps > above": Outcome.PASSED,
+        "a.js::clamps > below": Outcome.FAILED,
+        "b.js": Outcome.PASSED,
+        "c.js": Outcome.ERROR,
+    }
 
 
 def test_targets_are_files_of_the_package_in_order_once_each() -> None:
