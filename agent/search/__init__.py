@@ -3,18 +3,11 @@
 Each corpus is read as passages; `Pool` searches them by words and by vectors and merges the results
 into one order. Vectors are stored in a vector store (`stores`). `plans` searches by several intents
 at once, and `precomputed` searches vectors that other programs computed.
-
-    from agent.search import open_pool
-
-    async with open_pool("./target", corpora=("code", "docs")) as pool:
-        results = await pool.search("where are cookies parsed", top_k=5)
-    for hit in results.hits:
-        print(hit.passage.corpus, hit.passage.place, round(hit.score, 3))
 """
 
 from agent.search.documents import DocumentSource
 from agent.search.expansion import ExpandingRetriever, KeywordWriter
-from agent.search.history import HunkSource, Memory, MemoryEvidence, MemorySource
+from agent.search.history import HunkSource, Memory, MemorySource
 from agent.search.intents import (
     MAX_CODE_TOKENS,
     IntentCounts,
@@ -31,7 +24,7 @@ from agent.search.passages import (
     PoolResults,
     without_labels,
 )
-from agent.search.pool import Pool, make_pool, matching_chunks, named_first, open_pool
+from agent.search.pool import Pool, make_pool, matching_chunks, named_first
 from agent.search.project import SearchPaths, project_description, project_name
 from agent.search.symbols import Symbol, read_symbols, template_intents
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder, collection_name
@@ -50,7 +43,6 @@ __all__ = [
     "KeywordWriter",
     "Label",
     "Memory",
-    "MemoryEvidence",
     "MemorySource",
     "Passage",
     "PassageVectors",
@@ -64,7 +56,6 @@ __all__ = [
     "make_pool",
     "matching_chunks",
     "named_first",
-    "open_pool",
     "project_description",
     "project_name",
     "read_symbols",

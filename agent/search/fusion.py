@@ -1,12 +1,8 @@
 """The order of results: words and vectors within a corpus, then all corpora in one order.
 
-Both use weighted reciprocal rank fusion (Cormack, Clarke & Büttcher, "Reciprocal Rank Fusion
-outperforms Condorcet and Individual Rank Learning Methods", SIGIR 2009): the sum of weight / (k +
-rank), divided by the sum for a first rank in every order, so a score is in [0, 1].
-
-The relevance of a result is a probability from its rank and its scores, by two logistic
-regressions, one for code and one for passages, which never rises from rank to rank.
-docs/design/search.md has the figures of projects that were left out of the fit.
+Both use weighted reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009). The relevance of
+a result is a probability by a logistic regression, one for code and one for passages, which never
+rises from rank to rank (docs/design/search.md).
 """
 
 from __future__ import annotations
@@ -27,8 +23,7 @@ from agent.types import Reason
 if TYPE_CHECKING:
     from agent.search.word_index import WordIndex
 
-RRF_K = 60
-"""The constant of the paper. A larger value reduces the advantage of the first ranks."""
+RRF_K = 60  # of the paper
 
 CORPUS_WEIGHTS: Mapping[Label, float] = {
     Label.CODE: 1.0,
@@ -38,8 +33,8 @@ CORPUS_WEIGHTS: Mapping[Label, float] = {
     Label.MEMORY: 0.97,
     Label.VECTORS: 0.97,
 }
-"""Code comes first and past changes last. With k = 60 a small difference already moves a result by
-one or two ranks. Larger ones would hide a corpus that the user asked for.
+"""With k = 60 a small difference moves a result by one or two ranks; larger ones would hide a
+corpus that the user asked for.
 """
 
 # constant and weights: log(rank), score, score - mean of the following ones, is it a function
@@ -119,7 +114,7 @@ def weights_of(query: Query, keywords: Sequence[str], word_index: WordIndex) -> 
 def _literals(query: Query, word_index: WordIndex, terms: Terms) -> frozenset[int]:
     """Return the hashes of names that must match verbatim (`NO_COLOR`, `fooBar`), if they are rare.
 
-    If the query is a single identifier, it may also be frequent, unless it is a plain word.
+    A single identifier may also be frequent, unless it is a plain word.
     """
     words = list(dict.fromkeys(WORD.findall(query.text)))[: _MAX_LITERALS + 1]
     shaped = [word for word in words if _SHAPED.search(word)]
@@ -143,9 +138,9 @@ def rank_corpus(
 ) -> list[PoolHit]:
     """Return the best `most` passages of a corpus for a query. Their scores are set by `merged`.
 
-    `near` has numbers and similarities of the vector search, best first. Passages with all
-    `words.literals` come first, ordered by words and then by vectors: embedding models represent
-    rare names poorly. With `by_symbol`, only the best passage of each symbol is kept.
+    `near`: numbers and similarities of the vector search, best first. Passages with all
+    `words.literals` come first, because embedding models represent rare names poorly. `by_symbol`:
+    only the best passage of each symbol.
     """
     bm25 = word_index.bm25(words.weights)
     orders = {"words": words.best(word_index, _MAX_RESULTS)}
@@ -206,7 +201,7 @@ def rank_score(rank: int) -> float:
 # ------------------------------------------------------------------------------------ all corpora
 
 NEAR = 0.90
-"""Jaccard similarity from which two texts are merged. The value comes from kodiai."""
+"""Jaccard similarity from which two texts are merged."""
 
 _SHINGLE = 3  # words per shingle
 _MAX_WORDS = 2_000
@@ -215,11 +210,7 @@ _PLACE = {label: number for number, label in enumerate(Label)}
 
 
 def merged(hits: Iterable[PoolHit], weights: Mapping[Label, float]) -> tuple[PoolHit, ...]:
-    """Return hits with their scores in total order; the first of a group has the others in `same`.
-
-    A group has texts that nearly repeat its first. A merged hit has the highest similarity and
-    relevance of its group.
-    """
+    """Return hits with scores in total order; the first of nearly equal ones stands for all."""
     top = max(weights.values()) or 1.0
     scored = ordered(
         replace(hit, score=weights[hit.passage.corpus] * rank_score(hit.rank) / top) for hit in hits

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -26,16 +25,11 @@ from agent.retrieval.history import (
     NoHistory,
     printable,
 )
-from agent.retrieval.index import Terms, term_hash
-from agent.retrieval.ranking import Evidence, make_query
 from agent.search.passages import CorpusUnavailable, Label, Passage, described
-from agent.search.project import JsonLines, SearchPaths, project_name
+from agent.search.project import JsonLines, project_name
 from agent.shared.secrets import is_secret_path, mask_secrets
-from agent.types import Reason
 
 if TYPE_CHECKING:
-    from agent.retrieval.index import Corpus
-    from agent.retrieval.ranking import Mentions
     from agent.types import Problem
     from agent.types.protocols import Snapshot
 
@@ -297,46 +291,3 @@ def _memory_passage(entry: MemoryLine) -> Passage:
         origin=entry.id,
         tags=("accepted",),
     )
-
-
-MEMORY_FEATURE = "memory"
-
-_WEIGHT = 0.4  # of a patch whose issue has all words of this one; as for commits
-_LEAST_SHARE = 0.25  # issues that share less of their words are about something else
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryEvidence:
-    """An `EvidenceSource`: issues that share words with an accepted one change its files."""
-
-    paths: SearchPaths
-
-    def __call__(
-        self, problem: Problem, mentions: Mentions, snapshot: Snapshot, corpus: Corpus, /
-    ) -> Evidence:
-        """Return evidence for the files that patches of similar issues changed."""
-        del mentions
-        evidence = Evidence()
-        entries = Memory(self.paths.memory(project_name(snapshot))).entries()
-        shares = _shared_words(problem, [entry.issue for entry in entries])
-        numbers = {file.path: number for number, file in enumerate(corpus.files)}
-        for entry, share in zip(entries, shares, strict=True):
-            if share >= _LEAST_SHARE:
-                note = f"accepted: {entry.title[:80]}"
-                for path in (path for path in entry.paths if path in numbers):
-                    reason = Reason(MEMORY_FEATURE, _WEIGHT * share, note)
-                    evidence.add_file(numbers[path], reason)
-        return evidence
-
-
-def _shared_words(problem: Problem, texts: list[str]) -> list[float]:
-    """Return the share in [0, 1] of the problem's words, weighted by rarity, that each text has."""
-    terms = Terms()
-    query = make_query(problem, terms)
-    weights = dict(zip(query.hashes.tolist(), query.weights.tolist(), strict=True))
-    present = [{term_hash(term) for term in terms.count(text)} for text in texts]
-    for key in weights:
-        count = sum(key in one for one in present)
-        weights[key] *= log(1.0 + (len(texts) + 0.5) / (count + 0.5))
-    total = sum(weights.values()) or 1.0
-    return [sum(weights[key] for key in sorted(one & weights.keys())) / total for one in present]

@@ -1,8 +1,7 @@
 """The values of a search: passages of every corpus, queries, results, and their text format.
 
-The text of a passage has the lines NAME, TYPE, FILE and DESCRIPTION. The cosine also depends on
-this format, so queries use it too: an identifier becomes a NAME, prose a DESCRIPTION. Word search
-and static vectors ignore the labels.
+A text has the lines NAME, TYPE, FILE and DESCRIPTION. Queries use this format too, because the
+cosine depends on it; word search and static vectors ignore the labels.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Label(enum.StrEnum):
-    """The corpora, by the labels that results show: `[code]`, `[history]`, ..."""
+    """The corpora, by the labels that results show."""
 
     CODE = "code"
     HISTORY = "history"
@@ -33,12 +32,10 @@ class Label(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One searchable piece of text.
+    """One text to search. Lines are 1-based and inclusive, 0 without a location in the tree.
 
-    `text` is searched and embedded. Lines are 1-based and inclusive, 0 without a location in the
-    tree. `origin` is the commit of a past change, to which `path`, `start` and `end` refer, or the
-    id of an accepted patch or a vector. `link` leads to the pull request of a past change. `also`
-    lists the other places of the same text.
+    `origin`: the commit of a past change, to which `path` and the lines refer, or the id of an
+    accepted patch or a vector. `link`: its pull request. `also`: other places of the same text.
     """
 
     corpus: Label
@@ -56,14 +53,12 @@ class Passage:
 
     @property
     def content(self) -> str:
-        """Return the SHA-256 (hex) of the text. Passages with equal texts share one embedding."""
+        """Return the SHA-256 (hex) of the text."""
         return sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def place(self) -> str:
-        """Return `path:start-end symbol @ origin` without the unknown parts; unique within a
-        corpus.
-        """
+        """Return `path:start-end symbol @ origin` without the unknown parts."""
         lines = f":{self.start}-{self.end}" if self.start else ""
         symbol = f" {self.symbol}" if self.symbol else ""
         origin = f" @ {self.origin[:12]}" if self.origin else ""
@@ -72,12 +67,11 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class PoolHit:
-    """A passage that was found. `reasons` name the searches that found it and explain its rank.
+    """A passage that matches. `score` in [0, 1] orders hits; `reasons` explain it.
 
-    `score` in [0, 1] orders the hits of a pool. It comes from `rank`, the rank in the hit's own
-    corpus (from 1; 0 for a name that was looked up). `relevance` is the probability that the
-    passage is what the query describes. `similarity` is `score_of` the cosine with the query, 0 if
-    unknown. `same`: the other places of its text, and near-duplicates of any corpus.
+    `rank`: in its own corpus, from 1; 0 for a name that was looked up. `relevance`: probability
+    that it is what the query describes. `similarity`: `score_of` its cosine with the query, 0 if
+    unknown. `same`: other places of its text, and near-duplicates of any corpus.
     """
 
     passage: Passage
@@ -91,11 +85,7 @@ class PoolHit:
 
 @dataclass(frozen=True, slots=True)
 class PoolResults:
-    """Results in total order: `-score`, corpus, path, start, origin, title.
-
-    `searched` counts the passages of each searched corpus. `notes` name what was left out and why:
-    if a corpus fails, only its own results are missing.
-    """
+    """Hits in total order, the number of passages of each corpus, and what was left out."""
 
     hits: tuple[PoolHit, ...]
     searched: Mapping[Label, int] = field(default_factory=dict)
@@ -103,20 +93,13 @@ class PoolResults:
 
 
 class CorpusSource(Protocol):
-    """Gives the passages of one corpus for one state of a repository.
-
-    The same snapshot gives the same passages in the same order. A source may cache data between
-    runs. For expected failures (no git, no model) it raises `CorpusUnavailable` with the reason.
-    """
+    """Gives the passages of one corpus, in the same order for the same snapshot."""
 
     @property
     def label(self) -> Label: ...
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
-        """Return all passages.
-
-        Raises CorpusUnavailable, and `agent.shared.workers.Cancelled` soon after `cancel` is set.
-        """
+        """Return all passages. Raises CorpusUnavailable, and Cancelled once `cancel` is set."""
         ...
 
 
@@ -127,9 +110,7 @@ class CorpusUnavailable(Exception):
 QueryKind = Literal["identifier", "word", "prose"]
 
 MAX_TEXT = 16_000
-"""Maximum characters of a passage: more than embedding models read, and well below the payload
-limit of 64 KiB.
-"""
+"""Maximum characters of a passage: more than embedding models read."""
 
 _LABEL = re.compile(r"^(?:NAME|TYPE|FILE|DESCRIPTION): ?", re.MULTILINE)
 _NAME = re.compile(r"^NAME: ?(.*)$", re.MULTILINE)
@@ -140,11 +121,7 @@ _SPLIT = re.compile(r"\.|::|#|->")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query and its kind.
-
-    A word may be a name or a part of a language; `as_name` decides. `name` has dots between its
-    parts and is "" for prose.
-    """
+    """A query. `name` has dots between its parts and is "" for prose; a word may be a name."""
 
     text: str
     kind: QueryKind
@@ -161,8 +138,8 @@ class Query:
 
 
 def read_query(text: str) -> Query:
-    """Parse a query. A single name is an identifier (`a.b`, `A::b`, `f()`, `snake_case`,
-    `camelCase`, `HTTP2`) or, without such a mark, a word.
+    """Parse a query. A name is an identifier (`a.b`, `A::b`, `f()`, `snake_case`, `HTTP2`) or,
+    without such a mark, a word.
     """
     stripped = text.strip()
     if len(stripped) <= 200 and _IDENTIFIER.fullmatch(stripped):
@@ -178,7 +155,7 @@ def described(name: str, kind: str, path: str, description: str) -> str:
 
 
 def without_labels(text: str) -> str:
-    """Return a text without its labels, whether or not it has the format."""
+    """Return a text without its labels, if it has any."""
     return _LABEL.sub("", text)
 
 

@@ -11,8 +11,7 @@ If a corpus fails, only its own results are missing, and a note gives the reason
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +43,7 @@ from agent.search.passages import (
     described,
     read_query,
 )
-from agent.search.precomputed import ANY_AGENT, SemanticSettings, VectorSource
+from agent.search.precomputed import VectorSource
 from agent.search.project import SearchPaths, project_name
 from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
@@ -92,7 +91,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Pool:
-    """Searches one state of a project. Create it with `make_pool` or `open_pool`.
+    """Searches one state of a project. Create it with `make_pool`.
 
     Without `vectors` it only searches words. Without `retriever` it does not search code.
     """
@@ -121,22 +120,21 @@ class Pool:
         self,
         query: str | Problem,
         *,
-        corpora: Iterable[Label | str] | None = None,
         top_k: int = 20,
         at_least: float = 0.0,
         expand: bool = False,
     ) -> PoolResults:
-        """Return the best `top_k` results of the corpora (None: all of the pool) for one query.
+        """Return the best `top_k` results for one query.
 
         `at_least` drops results with a lower `PoolHit.relevance`; with `expand` a model adds
-        keywords. Raises ValueError for an unknown
-        corpus name, ProblemError for an empty query, and RepositoryError if the code cannot be
+        keywords. Raises ProblemError for an empty query, and RepositoryError if the code cannot be
         read.
         """
-        labels = self._labels(corpora)
         problem = problem_from_text(query, "<query>") if isinstance(query, str) else query
         # an embedding server may receive the query
-        pending = _Pending(problem, labels, top_k, read_query(mask_secrets(problem.text).text))
+        pending = _Pending(
+            problem, self.corpora, top_k, read_query(mask_secrets(problem.text).text)
+        )
         exact = await self._look_up(pending)
         if len(exact) < top_k and WORD.search(pending.query.text):
             await self._search(pending, expand=expand)
@@ -215,9 +213,7 @@ class Pool:
         words = await asyncio.to_thread(weights_of, pending.query, pending.keywords, word_index)
         near = await self._by_vectors(label, word_index, words, pending)
         pending.searched[label] = len(word_index.passages)
-        vectors, most = self._vectors_of(label), 2 * pending.top_k
-        if isinstance(vectors, VectorSource):
-            most = min(vectors.agent.top_k, most)
+        most = 2 * pending.top_k
         by_symbol = label is Label.INTENT  # other intents of a symbol give the same information
         pending.hits += await asyncio.to_thread(
             rank_corpus, word_index, words, near, most, by_symbol=by_symbol
@@ -260,15 +256,6 @@ class Pool:
             pending.hits.append(
                 PoolHit(passage, 0.0, match.reasons, rank=rank, relevance=relevance)
             )
-
-    def _labels(self, corpora: Iterable[Label | str] | None) -> tuple[Label, ...]:
-        if corpora is None:
-            return self.corpora
-        labels = tuple(dict.fromkeys(Label(name) for name in corpora))
-        for label in labels:
-            if label not in self.corpora:
-                raise ValueError(f"this pool was opened without the corpus {label.value!r}")
-        return labels
 
     def _source(self, label: Label) -> CorpusSource:
         return next(source for source in self.sources if source.label is label)
@@ -397,14 +384,12 @@ def make_pool(
     keywords: KeywordWriter | None = None,
     history_patterns: tuple[str, ...] = ("generated/",),
     precomputed: Path | None = None,
-    agent: SemanticSettings | None = None,
+    tags: tuple[str, ...] = (),
 ) -> Pool:
     """Create a pool from these parts.
 
-    Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
-    searches words. `history_patterns` select past changes. `precomputed` is the folder of the
-    corpus of vectors, and `agent` limits its results. Raises ConfigurationError if that folder is
-    missing.
+    Without `embedder` the static encoder is used; without both, or without `store`, only words.
+    `precomputed` is the folder of the corpus of vectors, of which those with all `tags` count.
     """
     project = project_name(snapshot)
     index = Index(reporter, paths.index, encoder=encoder)
@@ -424,8 +409,7 @@ def make_pool(
             raise ConfigurationError(
                 "the corpus vectors needs its folder: give --precomputed FOLDER"
             )
-        limits, embedded = agent or ANY_AGENT, embedder is not None
-        return VectorSource(precomputed, reporter, limits, embedded=embedded)
+        return VectorSource(precomputed, reporter, tags, embedded=embedder is not None)
 
     chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))
     stored = None if chosen is None or store is None else PassageVectors(store, chosen, project)
@@ -439,57 +423,3 @@ def make_pool(
         retriever,
         keywords,
     )
-
-
-@asynccontextmanager
-async def open_pool(
-    repo: Path | str,
-    *,
-    corpora: Iterable[Label | str] = (Label.CODE, Label.DOCS, Label.INTENT),
-    commit: str | None = None,
-    store: str | None = None,
-    embedder: Embedder | None = None,
-    cache: Path | None = None,
-    data: Path | None = None,
-    precomputed: Path | str | None = None,
-    agent: SemanticSettings | None = None,
-    reporter: Reporter = lambda _: None,
-) -> AsyncIterator[Pool]:
-    """Open a pool over the repository at `repo`, for use in `async with`.
-
-    `commit`: None means the work tree in its current state.
-    `store`: a URL as for `agent index --store`; None means the file in the cache folder.
-    `embedder`: None means the static vectors of the package, so no text leaves the machine.
-    `cache`, `data`: folders; None means the user's own folders.
-    `precomputed`: the folder of the corpus `vectors`, and `agent` whose settings limit its results.
-    `embedder` must be the model that made its vectors; without one it is searched by words.
-
-    Settings and the environment are not read. Entering the context raises RepositoryError,
-    StoreError or ConfigurationError, and ValueError for an unknown corpus.
-    """
-    from agent.repository import take_snapshot
-    from agent.retrieval.ranking import HybridRetriever, load_shipped, preset
-    from agent.search.stores import open_store
-    from agent.settings import data_folder, user_folder
-
-    labels = [Label(name) for name in corpora]
-    paths = SearchPaths(cache or user_folder("cache"), data or data_folder())
-    options, retriever = preset("default"), None
-    if Label.CODE in labels:
-        retriever = HybridRetriever(
-            options, embedder=embedder, index_path=paths.index, reporter=reporter
-        )
-    snapshot = take_snapshot(Path(repo), commit=commit)
-    with open_store(store or paths.store_url, reporter) as opened:
-        yield make_pool(
-            snapshot,
-            labels,
-            paths,
-            reporter,
-            encoder=load_shipped(options).encoder,
-            embedder=embedder,
-            store=opened,
-            retriever=retriever,
-            precomputed=None if precomputed is None else Path(precomputed),
-            agent=agent,
-        )

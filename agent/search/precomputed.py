@@ -14,8 +14,9 @@ import os
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +28,6 @@ from pydantic_core import from_json
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
 from agent.search.stores import Entry, EntryFilter, Fields, VectorCollection, VectorMatch, score_of
-from agent.shared.files import replace_file
 from agent.shared.secrets import mask_secrets
 from agent.types.events import Notice, StageProgress
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from agent.types.protocols import Reporter, Snapshot
 
 __all__ = [
-    "ANY_AGENT",
     "IMPORTED",
     "MAX_BYTES",
     "MAX_TOP_K",
@@ -48,7 +47,6 @@ __all__ = [
     "VectorIndex",
     "VectorMeta",
     "VectorSource",
-    "cosine_similarity",
     "import_vectors",
     "imported_filter",
     "in_one_line",
@@ -58,7 +56,6 @@ __all__ = [
     "parse_meta",
     "parse_vector",
     "read_payload",
-    "write_vector",
 ]
 
 _META = ".meta.json"
@@ -69,7 +66,6 @@ MAX_BYTES = 4_000_000
 """Maximum bytes of a file. A vector of 65,536 numbers at full length takes two thirds of it."""
 
 _LARGEST = 1e15  # component of a vector: squares of larger numbers overflow float32
-_MAX_ID_BYTES = 200  # file systems allow names of 255 bytes, including the suffix
 
 _TINY = 1e-30
 """A shorter vector counts as zero, because float32 cannot represent its direction."""
@@ -110,7 +106,7 @@ class SemanticResult:
 
     @property
     def content(self) -> str:
-        """Return the text, by the name that it has for passages of other retrievers."""
+        """Return the text, by another name."""
         return self.text
 
 
@@ -211,19 +207,6 @@ def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
     scaled = values / np.maximum(largest, _TINY)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
     return np.where(largest <= _TINY, 0.0, scaled / np.maximum(lengths, _TINY))
-
-
-def cosine_similarity(one: ArrayLike, other: ArrayLike) -> float:
-    """Return the cosine in [-1, 1] of two vectors (d,), as a search scores it; 0.0 for zeros.
-
-    Raises SemanticQueryError for vectors of different dimensions or without finite numbers.
-    """
-    vector = _as_numbers(other)
-    if vector.ndim != 1:
-        raise SemanticQueryError(f"a vector of shape {vector.shape}; give one of one dimension")
-    first = _unit_queries(_as_numbers(one)[None, ...], vector.size)
-    cosine = np.round(first[0] @ _unit_queries(vector[None, :], vector.size)[0], _DIGITS)
-    return float(np.clip(cosine, -1.0, 1.0)) + 0.0
 
 
 def _as_numbers(query: ArrayLike) -> NDArray[np.float64]:
@@ -368,8 +351,6 @@ def _read_folder(folder: Path, names: Sequence[str], reporter: Reporter) -> Vect
         vector = data if isinstance(data, str) else parse_vector(data)
         if isinstance(vector, str):
             skipped[name] = vector
-        elif reason := _why_no_id(identifier):
-            skipped[name] = f"its name is no id: {reason}"
         elif identifier in vectors:
             skipped[name] = f"the id is that of {files[identifier]}, which is used"
         else:
@@ -440,63 +421,6 @@ def parse_meta(data: bytes) -> VectorMeta | str:
     return meta.model_copy(update={"tags": tuple(dict.fromkeys(meta.tags))})
 
 
-def write_vector(
-    folder: Path,
-    identifier: str,
-    vector: ArrayLike,
-    *,
-    tags: Iterable[str] = (),
-    text: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write `<id>.json` and, if there is metadata, `<id>.meta.json`. Return the vector's path.
-
-    `vector` (d,) is stored as float32. Raises SemanticIndexError for values that could not be
-    loaded again, and if the folder is not writable.
-    """
-    if reason := _why_no_id(identifier):
-        raise SemanticIndexError(f"id {identifier!r}: {reason}; choose another one")
-    try:
-        values = np.asarray(vector, dtype=np.float32)
-        numbers = ("[" + ", ".join(values.astype(str).tolist()) + "]\n").encode()
-        about = {**(metadata or {}), **({"tags": tags} if (tags := list(tags)) else {})}
-        about |= {} if text is None else {"text": text}
-        beside = json.dumps(about, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SemanticIndexError(f"{identifier}: cannot be written as JSON ({error})") from None
-    for checked in (parse_vector(numbers), parse_meta(beside)):
-        if isinstance(checked, str) or len(beside) > MAX_BYTES:
-            raise SemanticIndexError(f"{identifier} could not be loaded again: {checked}"[:300])
-    path, meta_path = folder / f"{identifier}{_VECTOR}", folder / f"{identifier}{_META}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if about:
-            replace_file(meta_path, (beside,))
-        replace_file(path, (numbers,))
-        if not about:
-            meta_path.unlink(missing_ok=True)
-    except OSError as error:
-        raise SemanticIndexError(
-            f"{path}: cannot be written ({error.strerror}); check the folder and the disk"
-        ) from None
-    return path
-
-
-def _why_no_id(identifier: str) -> str | None:
-    """Return why a text cannot be the id of a vector; None if it can."""
-    try:
-        size = len(identifier.encode("utf-8"))
-    except UnicodeEncodeError:
-        return "it is not text"
-    if not 1 <= size <= _MAX_ID_BYTES:
-        return f"it has {size} bytes; 1 to {_MAX_ID_BYTES} are possible"
-    if "/" in identifier or identifier.startswith(".") or not identifier.isprintable():
-        return "a slash, a dot at the beginning and control characters cannot be in a file's name"
-    if identifier.endswith(_META.removesuffix(_VECTOR)):
-        return "its file would be the metadata of another one"
-    return None
-
-
 def in_one_line(text: str, limit: int = 300) -> str:
     """Return a text for messages, with unprintable characters escaped, and cut to `limit`."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -526,7 +450,8 @@ def masked(value: Any, name: str = "") -> Any:
 IMPORTED = "precomputed"
 """The project and corpus of imported entries, and the model of a collection without --made-by."""
 
-_MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
+# characters of a payload in a store, which takes 64 KiB; six bytes are one character of JSON
+_MAX_TEXT, _MAX_METADATA = 8_000, 8_000
 _BATCH = 1_000  # entries written at a time: a killed import loses at most this many
 
 
@@ -582,48 +507,42 @@ def _path_of(meta: VectorMeta) -> str:
 
 
 def _payload(name: str, text: str, metadata: Any) -> str:
-    if len(json.dumps(metadata)) > _MAX_PAYLOAD // 2:
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}... [cut]"
+    if len(json.dumps(metadata)) > _MAX_METADATA:
         metadata = {}
-    shown = text
-    while True:
-        # ASCII, so each character is one byte
-        payload = json.dumps({"id": name, "text": shown, "metadata": metadata}, sort_keys=True)
-        if len(payload) <= _MAX_PAYLOAD:
-            return payload
-        text = text[: len(text) * 9 // 10]
-        shown = f"{text}... [cut]"
-
-
-ANY_AGENT = SemanticSettings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
-"""Settings that limit nothing."""
+    return json.dumps({"id": name, "text": text, "metadata": metadata}, sort_keys=True)
 
 
 @dataclass(slots=True)
 class VectorSource:
     """The `CorpusSource` of a folder, which also compares its vectors with a query's.
 
-    `agent`: whose tags, threshold and number of results count. `embedded`: whether the embedder of
-    the queries may be the model that made the vectors.
+    `embedded`: whether the embedder of the queries may be the model that made the vectors.
     """
 
     label: ClassVar = Label.VECTORS
     folder: Path
     reporter: Reporter
-    agent: SemanticSettings = ANY_AGENT
+    tags: tuple[str, ...] = ()
     embedded: bool = True
     _index: VectorIndex | None = field(init=False, default=None)
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
-        """Return the vectors that have a text and all tags of the agent, by id.
-
-        Raises CorpusUnavailable if there is none.
-        """
+        """Return the vectors that have a text and all `tags`, by id. Raises CorpusUnavailable."""
         del snapshot, cancel
         try:
             index = load_vectors(self.folder, self.reporter, strict=True)
         except SemanticIndexError as error:
             raise CorpusUnavailable(str(error)) from None
-        passages = tuple(_passages(index, self.agent.filter_by_tags))
+        passages = []
+        for row, meta in sorted(index.metas.items()):
+            text, name = mask_secrets(meta.text).text[:MAX_TEXT], index.ids[row]
+            if text.strip() and set(self.tags) <= set(meta.tags):
+                path = _path_of(meta)
+                passages.append(
+                    Passage(Label.VECTORS, name, text, path, origin=name, tags=meta.tags)
+                )
         if not passages:
             raise CorpusUnavailable(f"no vector of {self.folder} has a text and the wanted tags")
         self._index = index
@@ -637,26 +556,14 @@ class VectorSource:
         Raises StoreError if the vectors cannot be compared with the query.
         """
         del label
-        index, agent = self._index, self.agent
-        if not self.embedded or index is None:
+        if not self.embedded or self._index is None:
             raise StoreError(
                 "no embedder is configured; set PATCHSHOT_EMBED_MODEL to the model of the vectors"
             )
-        least, tags = agent.similarity_threshold, agent.filter_by_tags
+        search = partial(self._index.search, query[None, :], top_k * 5, tags=self.tags)
         try:  # five times as many, because vectors without a text are dropped
-            (results,) = await asyncio.to_thread(
-                lambda: index.search(query[None, :], top_k * 5, at_least=least, tags=tags)
-            )
+            (results,) = await asyncio.to_thread(search)
         except SemanticQueryError as error:
             raise StoreError(str(error)) from None
         numbers = {passage.origin: number for number, passage in enumerate(passages)}
         return [(numbers[r.id], score_of(r.score)) for r in results if r.id in numbers]
-
-
-def _passages(index: VectorIndex, tags: Sequence[str]) -> Iterator[Passage]:
-    for row, meta in sorted(index.metas.items()):
-        text = mask_secrets(meta.text).text[:MAX_TEXT]
-        if text.strip() and set(tags) <= set(meta.tags):
-            name = index.ids[row]
-            path = _path_of(meta)
-            yield Passage(Label.VECTORS, name, text, path=path, origin=name, tags=meta.tags)

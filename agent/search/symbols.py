@@ -1,8 +1,7 @@
 """The functions and classes of a project, their docstrings, and intents made from both.
 
-The cached index of chunks provides kinds, names, signatures and lines. Only docstrings are read
-from the files. An intent is a first-person sentence about what a user of a symbol wants; templates
-give up to five for each symbol, as in MutaGReP, where a model writes them.
+The cached index of chunks provides all but docstrings. Templates give up to five intents for each
+symbol, as in MutaGReP, where a model writes them.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _TAGGED = frozenset({"csharp", "java", "javascript", "typescript", "tsx", "php"}
 
 
 def docstring_of(code: str, signature: str, language: str) -> str:
-    """Return the docstring or comment of a definition without its marks; "" if there is none.
-
-    `code` is the text of a chunk, including the `signature` and the comment above it.
-    """
+    """Return the docstring or comment of a definition without its marks; "" if there is none."""
     at = code.find(signature) if signature else -1
     if at < 0:
         return ""
@@ -79,10 +75,7 @@ def _uncommented(lead: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A function, method or class. Lines are 1-based and inclusive; `code` is its chunk's text.
-
-    `name` is qualified; `parent` is the enclosing symbol, "" at the top of a file.
-    """
+    """A function, method or class; `name` is qualified, `code` is its chunk's text."""
 
     path: str
     name: str
@@ -117,7 +110,7 @@ def read_symbols(
 ) -> tuple[Symbol, ...]:
     """Return all symbols outside tests, vendored and generated code, by path and line.
 
-    Raises Cancelled soon after `cancel` is set.
+    Raises Cancelled.
     """
     stop = cancel or threading.Event()
     corpus = load_outline(snapshot, index, stop)

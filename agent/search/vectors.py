@@ -1,7 +1,6 @@
-"""Vectors of passages in a store: each text is embedded once.
+"""Vectors of passages in a store: one entry for each text of a corpus of a project.
 
-An entry represents one text of one corpus of one project, however often the text occurs. The given
-passages provide the current location of a text. Entries of other commits are ignored.
+The given passages provide the current location of a text. Entries of other commits are ignored.
 """
 
 from __future__ import annotations
@@ -35,17 +34,14 @@ _OVER_RETRIEVE = 5  # so that stale entries and repeated symbols can be dropped
 
 
 class StaticEmbedder:
-    """The package's static encoder as an `Embedder`: free, and always available.
-
-    A text without any known term gives a zero row.
-    """
+    """The package's static encoder as an `Embedder`. A text without known terms gives zeros."""
 
     def __init__(self, encoder: StaticEncoder) -> None:
         self._encoder = encoder
 
     @property
     def name(self) -> str:
-        """Return a name that contains the fingerprint of the weights."""
+        """Return the fingerprint of the weights."""
         return f"static-{self._encoder.fingerprint}"
 
     async def embed(
@@ -83,11 +79,7 @@ class StaticEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class CorpusReport:
-    """The result of indexing a corpus, in numbers of its distinct texts.
-
-    `known` in the store, `embedded` now, `failed` to embed. `note` gives the reason if the corpus
-    is incomplete, "" otherwise.
-    """
+    """The result of indexing a corpus, in numbers of its distinct texts; `note`: why incomplete."""
 
     label: Label
     passages: int
@@ -122,10 +114,7 @@ class PassageVectors:
         passages: Sequence[Passage],
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> CorpusReport:
-        """Embed and store the missing texts. Raises StoreError, ProviderError.
-
-        The error of an embedder that fails after the first batch becomes the report's note.
-        """
+        """Embed and store the missing texts. Raises StoreError, and ProviderError at the start."""
         texts = self._first(label, passages)
         missing = await asyncio.to_thread(self._missing, list(texts))
         embedded = done = 0
@@ -166,7 +155,7 @@ class PassageVectors:
     ) -> list[tuple[int, float]]:
         """Return the numbers of passages and their scores for a query (d,), best first.
 
-        If a text occurs several times, its first passage represents all. Raises StoreError.
+        The first passage of a text represents all. Raises StoreError.
         """
         first, limit = self._first(label, passages), top_k * _OVER_RETRIEVE
         collection, selection = self._opened(query.size), self._own(label)

@@ -7,12 +7,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
-from agent.settings import CONTEXT_TOKENS, Settings, data_folder, environment
+from agent.settings import CONTEXT_TOKENS, Settings, environment
 from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
 from agent.wiring.model import Connections, endpoint, in_words, make_clock, open_chat
 
@@ -78,18 +77,11 @@ def make_retriever(
     """Make the retriever of the settings over the index on disk."""
     from agent.retrieval.ranking import HybridRetriever
 
-    options = retrieval_options(settings)
-    sources = None
-    if _remembers():
-        from agent.wiring.search import evidence_sources
-
-        sources = evidence_sources(settings)
     return HybridRetriever(
-        options,
+        retrieval_options(settings),
         embedder=embedder,
         index_path=index_path(settings),
         reporter=reporter,
-        sources=sources,
         workers=workers,
     )
 
@@ -112,12 +104,6 @@ def with_keywords(
     except ModuleNotFoundError:  # the miner bundle leaves it out
         raise ConfigurationError("--expand is not in this bundle; leave it out") from None
     return expanding_retriever(settings, retriever, chat, reporter, problem)
-
-
-def _remembers() -> bool:
-    """Whether patches that the user accepted are kept here, and this program can read them."""
-    # The miner bundle leaves the package out.
-    return (data_folder() / "memory").is_dir() and bool(find_spec("agent.wiring.search"))
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:

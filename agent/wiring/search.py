@@ -22,7 +22,6 @@ from agent.search import (
     KeywordWriter,
     Label,
     Memory,
-    MemoryEvidence,
     Pool,
     PoolHit,
     SearchPaths,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.retrieval.ranking import EvidenceSource
     from agent.search import Symbol
     from agent.search.stores import VectorStore
     from agent.types import Prompt, Ranking
@@ -86,13 +84,6 @@ def intent_file(settings: Settings, snapshot: Snapshot) -> IntentFile:
     return IntentFile(paths_of(settings).intents(project_name(snapshot)))
 
 
-def evidence_sources(settings: Settings) -> tuple[EvidenceSource, ...]:
-    """Return the evidence sources: mentions in the problem, and accepted patches."""
-    from agent.retrieval.ranking import mention_evidence
-
-    return mention_evidence, MemoryEvidence(paths_of(settings))
-
-
 def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
     """Open the store of the settings, or the embedded one in the cache folder.
 
@@ -120,7 +111,6 @@ async def open_pool(
     a search goes on by words where the store of the cache folder cannot be used.
     """
     from agent.retrieval.ranking import load_shipped
-    from agent.search.precomputed import ANY_AGENT
 
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
@@ -149,7 +139,7 @@ async def open_pool(
             keywords=writer,
             history_patterns=settings.history_exclude,
             precomputed=settings.precomputed,
-            agent=ANY_AGENT.model_copy(update={"filter_by_tags": tuple(tags)}),
+            tags=tuple(tags),
         )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.search.precomputed import write_vector
 from tests.conftest import run_git
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Computed
 from tests.support.corpora import FILES
 from tests.support.scripted_provider import ScriptedProvider, embed_text
+from tests.support.vectors import write_vector
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

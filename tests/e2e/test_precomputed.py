@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.search.precomputed import write_vector
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider, embed_text
+from tests.support.vectors import write_vector
 
 pytestmark = pytest.mark.e2e
 

@@ -94,6 +94,7 @@ def pool_at(
     embedder: Embedder | None = None,
     retriever: Retriever | None = None,
     sources: Sequence[CorpusSource] | None = None,
+    precomputed: Path | None = None,
 ) -> Iterator[Pool]:
     """A pool over `FILES` with a store in a file, static vectors unless there is an `embedder`."""
     with open_store(f"sqlite://{folder / 'store.sqlite'}", quiet) as store:
@@ -106,6 +107,7 @@ def pool_at(
             embedder=embedder,
             store=store,
             retriever=retriever,
+            precomputed=precomputed,
         )
         if sources is not None:
             from dataclasses import replace

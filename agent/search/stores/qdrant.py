@@ -10,7 +10,6 @@ import fcntl
 import json
 import sqlite3
 import threading
-import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
-from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+from qdrant_client.http.exceptions import ApiException
 
-from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
+from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.search.stores.base import (
     META_KEY,
     TEXTS,
@@ -48,21 +46,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)
-"""Seconds between the tries of a request: a supervised server is back soon after a crash."""
-
 _PORT = 6333
 _KEY_NAME = "QDRANT_API_KEY"  # the variable that other tools for Qdrant use
 _SECONDS = 30  # timeout of one request
-_TRANSIENT = frozenset({408, 429, 502, 503, 504})
 _READ_AT_ONCE = 500  # points of a request: 1 MB of vectors at d = 384; servers accept 32 MiB
 _WRITTEN_AT_ONCE = 100  # payloads have up to 64 KiB
 _FILTERED = ("project", "corpus", "tag")
 """Fields that filters use. A server in strict mode rejects fields without an index."""
-
-
-class _ServerAway(StoreUnreachable):
-    """A server does not answer now. Another try may help."""
 
 
 def open_qdrant(url: str, reporter: Reporter) -> QdrantStore:
@@ -75,36 +65,31 @@ def open_qdrant(url: str, reporter: Reporter) -> QdrantStore:
     if parts.netloc == ":memory:":
         message = f"vector store {url} is in memory: nothing is kept when the command ends"
         reporter(Notice(message, "warning"))
-        return QdrantStore(QdrantClient(":memory:"), url, local=True)
+        return QdrantStore(QdrantClient(":memory:"), url)
     if parts.scheme == "qdrant" and not parts.netloc:
         return _open_folder(Path(unquote(parts.path)))
     try:
-        port = parts.port or _PORT
+        host, port = parts.hostname, parts.port or _PORT
     except ValueError:  # the original message would contain the address
-        raise ConfigurationError(
-            f"store {shown_url(url)}: the host or the port is not valid; write a / @ : of the"
-            " password as %2F %40 %3A"
-        ) from None
-    if not parts.hostname:
-        raise ConfigurationError(f"store {shown_url(url)}: name a host, qdrant://HOST:6333")
+        host = None
     key = unquote(parts.password or "") or environment((_KEY_NAME,)).get(_KEY_NAME, "").strip()
-    if not (key.isascii() and key.isprintable()):
+    if not host or not (key.isascii() and key.isprintable()):
         raise ConfigurationError(
-            f"store {shown_url(url)}: the key has characters that no header can carry; check the"
-            f" URL's password, or {_KEY_NAME}"
+            f"store {shown_url(url)}: the host, the port or the key is not valid; write a / @ : of"
+            " the key as %2F %40 %3A, or set QDRANT_API_KEY"
         )
     secure = parts.scheme.endswith("https")
     if key and not secure:
         message = "the key of the vector store goes unencrypted; use qdrant+https://"
         reporter(Notice(message, "warning"))
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    address = f"{'https' if secure else 'http'}://{host}:{port}{parts.path.rstrip('/')}"
+    name = f"[{host}]" if ":" in host else host
+    address = f"{'https' if secure else 'http'}://{name}:{port}{parts.path.rstrip('/')}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unencrypted key was reported above
         client = QdrantClient(
             url=address, api_key=key or None, timeout=_SECONDS, check_compatibility=False
         )
-    return QdrantStore(client, url, local=False)
+    return QdrantStore(client, url)
 
 
 def _open_folder(folder: Path) -> QdrantStore:
@@ -126,79 +111,35 @@ def _open_folder(folder: Path) -> QdrantStore:
         raise StoreUnreachable(
             f"vector store {url} cannot be used ({error}); check the folder"
         ) from None
-    return QdrantStore(client, url, local=True)
+    return QdrantStore(client, url)
 
 
 class QdrantStore(VectorStore):
     """All collections of a server, a folder, or this process."""
 
-    def __init__(self, client: Any, url: str, *, local: bool) -> None:
+    def __init__(self, client: Any, url: str) -> None:
         self.url = shown_url(url)
-        self._local = local
         self._client = client
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # the engine of the library is not thread-safe
         try:
-            self._attempt("get_collections")
+            self._names()
         except StoreError:
             self.close()
             raise
 
     def call(self, method: str, *values: Any, **options: Any) -> Any:
-        """Call a method of the library's client; try again while a server is unreachable.
-
-        Raises StoreUnreachable, StoreMismatch if the server is not Qdrant, and StoreError if the
-        server rejects the request.
-        """
-        for pause in PAUSES:
-            try:
-                return self._attempt(method, *values, **options)
-            except _ServerAway:
-                time.sleep(pause)
-        return self._attempt(method, *values, **options)
-
-    def _attempt(self, method: str, *values: Any, **options: Any) -> Any:
-        request = getattr(self._client, method)
-        if self._local:
-            return self._in_process(request, *values, **options)
-        try:
-            return request(*values, **options)
-        except (ResponseHandlingException, UnexpectedResponse, QdrantException) as error:
-            raise self._translated(error) from None
-        except ValueError:  # not JSON; the library does not translate this error
-            raise self._no_qdrant("its answers are no JSON") from None
-
-    def _in_process(self, request: Any, *values: Any, **options: Any) -> Any:
-        # The in-process engine is plain Python and not thread-safe.
+        """Call a method of the library's client. Raises StoreUnreachable for any failure."""
         with self._lock, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of large collections
             try:
-                return request(*values, **options)
-            except (OSError, sqlite3.Error) as error:
-                advice = "check the folder and the space on its disk"
-                raise self._unusable(StoreUnreachable, error, advice) from None
-
-    def _translated(self, error: Exception) -> StoreError:
-        if isinstance(getattr(error, "source", None), ValidationError):
-            return self._no_qdrant("its answers have another form")
-        if not isinstance(error, UnexpectedResponse) or error.status_code in _TRANSIENT:
-            return self._unusable(_ServerAway, error, "start it, or check the address")
-        if error.status_code in (401, 403):
-            return StoreUnreachable(
-                f"vector store {self.url} refused the key; check the password in its URL"
-            )
-        if not error.content.lstrip().startswith(b"{"):
-            return self._no_qdrant(f"status {error.status_code} without Qdrant's JSON")
-        return self._unusable(StoreError, error, "check its log")
-
-    def _unusable(self, kind: type[StoreError], error: Exception, advice: str) -> StoreError:
-        # The library gets the address without the key, so its messages do not have it.
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        return kind(f"vector store {self.url} cannot be used ({reason}); {advice}")
-
-    def _no_qdrant(self, why: str) -> StoreMismatch:
-        return StoreMismatch(
-            f"what answers at {self.url} is no Qdrant ({why}); check host, port and path"
-        )
+                return getattr(self._client, method)(*values, **options)
+            except (ApiException, QdrantException, OSError, ValueError, sqlite3.Error) as error:
+                # the library gets the address without the key
+                reason = " ".join(str(error).split())[:300] or type(error).__name__
+                raise StoreUnreachable(
+                    f"vector store {self.url} cannot be used ({reason}); check that Qdrant runs"
+                    " there, its address and its key, or the folder and its disk"
+                ) from None
 
     def _names(self) -> list[str]:
         return [one.name for one in self.call("get_collections").collections]
@@ -212,7 +153,7 @@ class QdrantStore(VectorStore):
         metadata = {META_KEY: meta.model_dump()}
         try:
             self.call("create_collection", name, vectors_config=size, metadata=metadata)
-        except (StoreError, ValueError):
+        except StoreError:
             if name not in self._names():
                 raise
             return  # another process created it first
@@ -227,10 +168,10 @@ class QdrantStore(VectorStore):
         self.call("delete_collection", name)
 
     def _opened(self, name: str, model: str, dimension: int) -> VectorCollection:
-        if not self._local:  # the process that created it may have been killed before the indexes
-            indexed = self.call("get_collection", name).payload_schema
-            for field in (field for field in _FILTERED if field not in indexed):
-                self.call("create_payload_index", name, field, "keyword", wait=True)
+        # the process that created it may have been killed before the indexes
+        indexed = self.call("get_collection", name).payload_schema
+        for field in (field for field in _FILTERED if field not in indexed):
+            self.call("create_payload_index", name, field, "keyword", wait=True)
         return QdrantCollection(self, name, model, dimension)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from agent.errors import BudgetExceeded
 from agent.llm import HttpChatModel
 from agent.retrieval.ranking import HybridRetriever, preset
 from agent.search.expansion import ExpandingRetriever, KeywordWriter, parse_keywords
+from agent.search.passages import Label
 from agent.types import Problem, Ranking
 from agent.types.events import Event
 from tests.support.behaviours import Good
@@ -102,10 +103,10 @@ def test_a_query_is_asked_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_keywords_find_what_the_query_does_not_say(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
+    with pool_at(tmp_path, [Label.DOCS]) as pool:
         pool = replace(pool, keywords=Words("warehouse"), vectors=None)  # type: ignore[arg-type]
-        plain = asyncio.run(pool.search("delivery", corpora=["docs"]))
-        more = asyncio.run(pool.search("delivery", corpora=["docs"], expand=True))
+        plain = asyncio.run(pool.search("delivery"))
+        more = asyncio.run(pool.search("delivery", expand=True))
     assert plain.hits == ()
     assert more.hits[0].passage.symbol == "sendOrder"
     assert "with warehouse" in more.hits[0].reasons[0].note

@@ -1,23 +1,18 @@
-"""The Python API, as docs/guide/search.md shows it."""
-
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
-from agent.errors import ConfigurationError, RepositoryError, StoreUnreachable
+from agent.errors import StoreUnreachable
 from agent.retrieval.ranking.ranker import preset
 from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.search import open_pool
 from agent.search.passages import Label, Passage, PoolResults
 from agent.search.stores import score_of
-from tests.conftest import ROOT
 from tests.support.corpora import FILES, ListSource, pool_at, quiet
 from tests.support.fakes import MemorySnapshot
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
@@ -61,16 +56,6 @@ def test_results_of_all_corpora_are_labelled_and_in_order(tmp_path: Path) -> Non
     assert found.notes == ()
 
 
-def test_corpora_can_be_chosen(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
-        found = run(pool.search("cookies out of date", corpora=["docs"]))
-        assert set(labels(found)) == {Label.DOCS}
-        with pytest.raises(ValueError, match="memory"):
-            run(pool.search("x", corpora=["memory"]))
-        with pytest.raises(ValueError, match="nonsense"):
-            run(pool.search("x", corpora=["nonsense"]))
-
-
 def test_the_same_query_gives_the_same_findings(tmp_path: Path) -> None:
     with pool_at(tmp_path, retriever=retriever()) as pool:
         first = run(pool.search("the total of prices"))
@@ -79,8 +64,8 @@ def test_the_same_query_gives_the_same_findings(tmp_path: Path) -> None:
 
 
 def test_one_intent_a_symbol(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
-        found = run(pool.search("drop cookies that are out of date", corpora=["intent"]))
+    with pool_at(tmp_path, [Label.INTENT]) as pool:
+        found = run(pool.search("drop cookies that are out of date"))
     symbols = [hit.passage.symbol for hit in found.hits]
     assert symbols[0] == "CookieJar.expire"
     assert len(symbols) == len(set(symbols))
@@ -138,9 +123,9 @@ def test_similarities_are_cosines_and_the_threshold_uses_relevance(
     tmp_path: Path,
 ) -> None:
     embedder = WordEmbedder()
-    with pool_at(tmp_path, embedder=embedder) as pool:
+    with pool_at(tmp_path, [Label.DOCS], embedder=embedder) as pool:
         query = "drop cookies that are out of date"
-        found = run(pool.search(query, corpora=["docs"], top_k=50))
+        found = run(pool.search(query, top_k=50))
         row = run(embedder.embed([f"DESCRIPTION: {query}"], kind="query"))[0]
         texts = [hit.passage.text for hit in found.hits]
         rows = run(embedder.embed(texts, kind="document"))
@@ -148,14 +133,14 @@ def test_similarities_are_cosines_and_the_threshold_uses_relevance(
         assert [hit.similarity for hit in found.hits] == pytest.approx(expected, abs=1e-3)
         assert all(0.0 < hit.relevance < 1.0 for hit in found.hits)
         bar = max(hit.relevance for hit in found.hits) - 1e-3
-        few = run(pool.search(query, corpora=["docs"], top_k=50, at_least=bar))
+        few = run(pool.search(query, top_k=50, at_least=bar))
         assert 1 <= len(few.hits) < len(found.hits)
         assert all(hit.relevance >= bar for hit in few.hits)
 
 
 def test_without_embeddings_words_find(tmp_path: Path) -> None:
-    with pool_at(tmp_path, embedder=UnreachableEmbedder()) as pool:
-        found = run(pool.search("cookies out of date", corpora=["docs"]))
+    with pool_at(tmp_path, [Label.DOCS], embedder=UnreachableEmbedder()) as pool:
+        found = run(pool.search("cookies out of date"))
     assert found.hits[0].passage.symbol == "CookieJar.expire"
     assert found.notes[0].startswith("searched by words alone: embedding server")
 
@@ -170,10 +155,10 @@ def test_a_store_that_is_gone_costs_the_vectors_only(tmp_path: Path) -> None:
         def collection(self, *_: object) -> None:
             raise StoreUnreachable("the store is down: start it")
 
-    with pool_at(tmp_path) as pool:
+    with pool_at(tmp_path, [Label.DOCS]) as pool:
         assert pool.vectors is not None
         pool.vectors.store = Gone()  # type: ignore[assignment]
-        found = run(pool.search("cookies out of date", corpora=["docs"]))
+        found = run(pool.search("cookies out of date"))
         assert found.hits[0].passage.symbol == "CookieJar.expire"
         assert any("the store is down" in note for note in found.notes)
         with pytest.raises(StoreUnreachable):
@@ -195,24 +180,24 @@ def passage(number: int) -> Passage:
 
 
 def test_a_model_s_keywords_are_left_out_where_there_is_none(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
-        found = run(pool.search("cookies of a session", corpora=["docs"], expand=True))
+    with pool_at(tmp_path, [Label.DOCS]) as pool:
+        found = run(pool.search("cookies of a session", expand=True))
     assert found.hits
     assert "no model is configured" in found.notes[0]
 
 
 def test_a_long_query_is_a_problem_too(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
-        found = run(pool.search("Cookies\n\n" + "cookies of a session. " * 2_000, corpora=["docs"]))
+    with pool_at(tmp_path, [Label.DOCS]) as pool:
+        found = run(pool.search("Cookies\n\n" + "cookies of a session. " * 2_000))
     assert found.hits[0].passage.path == "shop/cookies.py"
 
 
 def test_what_changed_is_found_and_what_is_gone_is_not(tmp_path: Path) -> None:
-    with pool_at(tmp_path) as pool:
+    with pool_at(tmp_path, [Label.DOCS]) as pool:
         run(pool.fill())
     changed = {**FILES, "README.md": "# Shop\n\nPelicans are delivered on Tuesdays only.\n"}
-    with pool_at(tmp_path, snapshot=MemorySnapshot(changed)) as pool:
-        found = run(pool.search("delivery of pelicans", corpora=["docs"], top_k=50))
+    with pool_at(tmp_path, [Label.DOCS], snapshot=MemorySnapshot(changed)) as pool:
+        found = run(pool.search("delivery of pelicans", top_k=50))
         assert found.hits[0].passage.text.endswith("Pelicans are delivered on Tuesdays only.")
         assert not any("Expired cookies" in hit.passage.title for hit in found.hits)
 
@@ -231,90 +216,6 @@ def test_pools_of_no_vectors_still_search(tmp_path: Path) -> None:
 def test_secrets_of_a_query_are_not_sent(tmp_path: Path) -> None:
     key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     embedder = WordEmbedder()
-    with pool_at(tmp_path, embedder=embedder) as pool:
-        run(pool.search(f"why is the token {key} refused", corpora=["docs"]))
+    with pool_at(tmp_path, [Label.DOCS], embedder=embedder) as pool:
+        run(pool.search(f"why is the token {key} refused"))
     assert not any(key in text for _, texts in embedder.calls for text in texts)
-
-
-MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
-
-
-def test_the_example_of_the_documentation_runs(
-    make_repository: MakeRepository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.chdir(make_repository(FILES))
-    text = (ROOT / "docs/guide/search.md").read_text("utf-8")
-    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (example,) = [example for example in examples if "open_pool" in example]
-    exec(compile(example, "docs/guide/search.md", "exec"), {"__name__": "__main__"})
-    printed = capsys.readouterr().out
-    assert "[docs]" in printed
-    assert "[code]" in printed
-
-
-def test_a_pool_by_folder_and_store(make_repository: MakeRepository, tmp_path: Path) -> None:
-    root = make_repository(FILES)
-    url = f"sqlite://{tmp_path / 'shared.sqlite'}"
-
-    async def use() -> list[int]:
-        counts = []
-        for _ in range(2):
-            async with open_pool(
-                root, corpora=["docs"], store=url, cache=tmp_path / "c", data=tmp_path / "d"
-            ) as pool:
-                (report,) = await pool.fill()
-                counts.append(report.embedded)
-        return counts
-
-    assert asyncio.run(use()) == [7, 0]
-
-
-def test_a_cache_folder_of_any_name_is_where_the_store_lies(
-    make_repository: MakeRepository, tmp_path: Path
-) -> None:
-    odd = tmp_path / "50%25 #1?"
-
-    async def use() -> None:
-        root = make_repository(FILES)
-        async with open_pool(root, corpora=["docs"], cache=odd, data=tmp_path / "d") as pool:
-            await pool.fill()
-
-    asyncio.run(use())
-    assert (odd / "passages.sqlite").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"corpora": ["nonsense"]}, ValueError),
-        ({"store": "nonsense://x"}, ConfigurationError),
-    ],
-)
-def test_mistakes_are_said(
-    make_repository: MakeRepository,
-    tmp_path: Path,
-    arguments: dict[str, object],
-    error: type[Exception],
-) -> None:
-    root = make_repository(FILES)
-
-    async def use() -> None:
-        async with open_pool(root, cache=tmp_path / "c", data=tmp_path / "d", **arguments):  # type: ignore[arg-type]
-            pass
-
-    with pytest.raises(error):
-        asyncio.run(use())
-
-
-def test_a_folder_that_is_no_repository(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with open_pool(tmp_path / "nowhere", cache=tmp_path / "c", data=tmp_path / "d"):
-            pass
-
-    with pytest.raises(RepositoryError):
-        asyncio.run(use())

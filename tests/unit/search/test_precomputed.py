@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.search import PoolResults, open_pool
+from agent.search import Label, PoolResults
 from agent.search.precomputed import (
     import_vectors,
     imported_filter,
     load_vectors,
-    make_settings,
     read_payload,
-    write_vector,
 )
 from agent.search.stores.embedded import EmbeddedStore
 from agent.types.events import Event
+from tests.support.corpora import pool_at
+from tests.support.vectors import write_vector
 from tests.support.word_embedder import WordEmbedder
 
-MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 Search = Callable[..., PoolResults]
 VECTORS = {
     "near": ([1.0, 0.0], "crackers that went off"),
@@ -45,23 +44,18 @@ class FixedEmbedder(WordEmbedder):
 
 
 @pytest.fixture
-def search(make_repository: MakeRepository, tmp_path: Path) -> Search:
-    root = make_repository({"a.py": "x = 1\n"})
+def search(tmp_path: Path) -> Search:
     for name, (vector, text) in VECTORS.items():
         write_vector(tmp_path / "v", name, vector, text=text, tags=[name[0]])
 
-    def run(query: str, embedder: Any = None, corpora: str = "vectors", **more: Any) -> PoolResults:
-        given = {"precomputed": tmp_path / "v", **more}
-        places = {"cache": tmp_path / "c", "data": tmp_path / "d"}
-
-        async def go() -> PoolResults:
-            async with open_pool(
-                root, corpora=corpora.split(","), embedder=embedder, **places, **given
-            ) as pool:
-                await pool.fill()
-                return await pool.search(query)
-
-        return asyncio.run(go())
+    def run(
+        query: str,
+        embedder: Any = None,
+        folder: Path | None = tmp_path / "v",
+        labels: Sequence[Label] = (Label.VECTORS,),
+    ) -> PoolResults:
+        with pool_at(tmp_path, labels, embedder=embedder, precomputed=folder) as pool:
+            return asyncio.run(pool.search(query))
 
     return run
 
@@ -88,21 +82,13 @@ def test_without_their_model_they_are_searched_by_words(search: Search) -> None:
     assert "embed the query with their model" in other.notes[0]
 
 
-def test_an_agent_limits_the_corpus(search: Search) -> None:
-    two = make_settings(agent_name="a", top_k=2)
-    assert ids(search("expired cookies", FixedEmbedder(), agent=two)) == ["near", "middle"]
-    close = make_settings(agent_name="a", similarity_threshold=0.7)
-    assert ids(search("expired cookies", FixedEmbedder(), agent=close)) == ["near", "middle"]
-    tagged = make_settings(agent_name="a", filter_by_tags=["f"])
-    assert ids(search("expired cookies", FixedEmbedder(), agent=tagged)) == ["far"]
-
-
 def test_a_missing_folder_leaves_out_only_its_own_results(search: Search, tmp_path: Path) -> None:
-    found = search("x", corpora="code,vectors", precomputed=tmp_path / "nowhere")
-    assert [hit.passage.corpus.value for hit in found.hits] == ["code"]
+    both = (Label.DOCS, Label.VECTORS)
+    found = search("expired cookies", folder=tmp_path / "nowhere", labels=both)
+    assert {hit.passage.corpus for hit in found.hits} == {Label.DOCS}
     assert any("[vectors] left out" in note and "no such" in note.lower() for note in found.notes)
     with pytest.raises(ConfigurationError, match="give --precomputed FOLDER"):
-        search("x", precomputed=None)
+        search("x", folder=None)
 
 
 def ignore(_: Event) -> None:

@@ -25,11 +25,10 @@ from agent.search.precomputed import (
     SemanticSettings,
     VectorIndex,
     VectorMeta,
-    cosine_similarity,
     load_vectors,
     make_settings,
-    write_vector,
 )
+from tests.support.vectors import write_vector
 
 # Small whole numbers: cosines of different vectors are equal, or far apart.
 NUMBERS = st.integers(-3, 3)
@@ -214,18 +213,6 @@ def test_settings_may_be_given_for_one_call() -> None:
     assert len(retriever) == 4
     with pytest.raises(SemanticConfigError, match="'once'"):  # it is not kept
         retriever.retrieve("once", [1, 0])
-
-
-def test_the_cosine_is_that_of_a_search() -> None:
-    found = make_retriever(make_settings(agent_name="x")).retrieve("x", [2, 1])
-    assert [cosine_similarity([2, 1], one.vector) for one in found] == [one.score for one in found]
-    assert cosine_similarity([1, 0], [-3, 0]) == -1.0
-    assert cosine_similarity([0, 0], [1, 0]) == 0.0
-    for one, other in (([1], [1, 0]), ([[1, 0]], [1, 0]), ([1, 0], [[1, 0]]), (["a"], [1])):
-        with pytest.raises(SemanticQueryError):
-            cosine_similarity(one, other)
-    with pytest.raises(SemanticQueryError, match="NaN"):
-        cosine_similarity([1, 0], [float("nan"), 1])
 
 
 def test_a_missing_folder_is_an_empty_index_unless_strict(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from agent.cli.commands.index import index_command as index
 from agent.cli.commands.precomputed import is_model, name_of
 from agent.cli.commands.search import search_command as search
 from agent.search import collection_name
-from agent.search.precomputed import write_vector
 from agent.search.stores import Entry, Fields, open_store
 from agent.shared.secrets.finding import MASK
 from tests.support.stores import unit
+from tests.support.vectors import write_vector
 
 NAME = name_of(Path("my vectors"))
 MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"

@@ -45,7 +45,7 @@ def test_urls_that_name_no_store(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "message"),
-    [("qdrant://", "name a folder"), ("qdrant://:SEC/RET@host:1", "write a / @ : of the password")],
+    [("qdrant://", "name a folder"), ("qdrant://:SEC/RET@host:1", "write a / @ : of the key")],
 )
 def test_addresses_of_qdrant_that_are_none(url: str, message: str) -> None:
     require("qdrant_client")
