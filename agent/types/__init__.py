@@ -53,7 +53,6 @@ from agent.types.retrieval import SourceFile as SourceFile
 from agent.types.validation import BAD_OUTCOMES as BAD_OUTCOMES
 from agent.types.validation import Channels as Channels
 from agent.types.validation import CommandRun as CommandRun
-from agent.types.validation import Execution as Execution
 from agent.types.validation import KnownTests as KnownTests
 from agent.types.validation import Outcome as Outcome
 from agent.types.validation import OutdatedFinding as OutdatedFinding

@@ -29,24 +29,6 @@ class Channels:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
-    """What a test executed of a patch."""
-
-    lines: frozenset[str] = frozenset()  # `path:line` in functions that the patch changes
-    names: frozenset[str] = frozenset()  # bound by other statements, used by the project
-    read: frozenset[str] = frozenset()  # changed files that the project's code read
-    opened: frozenset[str] = frozenset()  # those that the test itself opened
-
-    def __or__(self, other: Execution) -> Execution:
-        return Execution(
-            self.lines | other.lines,
-            self.names | other.names,
-            self.read | other.read,
-            self.opened | other.opened,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TestRun:
     """One run of tests."""
 
@@ -60,8 +42,6 @@ class TestRun:
     channels: Channels = Channels()
     cached: bool = False  # from an earlier run of the same base, command and environment
     expected_failures: tuple[str, ...] = ()  # skipped tests that were marked to fail and did
-    # By test id, "" for what happened outside of tests.
-    executed: Mapping[str, Execution] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

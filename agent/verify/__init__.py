@@ -23,8 +23,8 @@ from agent.verify.judging.compare import (
     read_known,
     suspicion,
 )
-from agent.verify.judging.execution import Replays, ReplaySide
 from agent.verify.judging.outdated import placed_test
+from agent.verify.judging.replays import Replays, ReplaySide
 from agent.verify.judging.wording import (
     failure_texts,
     first_failure,

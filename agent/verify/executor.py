@@ -25,7 +25,7 @@ from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import DEFAULT_LIMIT
-from agent.verify.judging.execution import ChangedCode, Replayed, ReplaySide, read_replayed
+from agent.verify.judging.replays import Replayed, ReplaySide, read_replayed
 from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verified
 from agent.verify.runners import detect, fitting, runner_of
 from agent.verify.runners.base import (
@@ -155,17 +155,16 @@ class SuiteJob:
 class Task:
     """A job on the base with `changes` written over it; `where` names that tree for progress.
 
-    `again` runs it even if the result is cached. With `traced` it runs under other conditions, and
-    records what `deciding` tests execute of that code: the tree is at another path, hashing and
-    random numbers differ, tests run in the opposite order, and `sys.argv` is empty. Only runners
-    that sign their report do that.
+    `again` runs it even if the result is cached. With `deciding` tests it runs under other
+    conditions: the tree is at another path, hashing and random numbers differ, tests run in the
+    opposite order, `sys.argv` is empty, and the functions of these tests must come to their end.
+    Only runners that sign their report do that.
     """
 
     job: SuiteJob
     changes: tuple[FileChange, ...]
     where: str
     again: bool = False
-    traced: ChangedCode | None = None
     deciding: tuple[str, ...] = ()
 
 
@@ -441,13 +440,13 @@ class SuiteExecutor:
 
     def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
         runner = runner_of(job.suite)
-        traced = task.traced if runner.signs else None
-        elsewhere = traced is not None and self._is_movable(job.suite, cancel)
+        deciding = task.deciding if runner.signs else ()
+        elsewhere = bool(deciding) and self._is_movable(job.suite, cancel)
         with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:
             root = self._trees.root_inside(tree)
             command = started = self._command(job, root, cancel)
-            if traced is not None:
-                tree.write(ORDER_FILE, trace_order(traced, task.deciding))
+            if deciding:
+                tree.write(ORDER_FILE, trace_order(deciding))
                 started = following_order(started, root / ORDER_FILE)
             run_in = self._run_signed if runner.signs else self._run_in
             result = run_in(tree, started, cancel)
@@ -543,17 +542,9 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
 
 
-def trace_order(code: ChangedCode, tests: Sequence[str]) -> bytes:
+def trace_order(tests: Sequence[str]) -> bytes:
     """Return what `inside/patchshot_trace.py` is asked for."""
-    order = {
-        "lines": code.by_path,
-        "names": sorted(code.names),
-        "files": sorted(code.files),
-        "tests": list(tests),
-        "reverse": True,
-        "seed": 1,
-    }
-    return json.dumps(order).encode("ascii")
+    return json.dumps({"tests": list(tests), "reverse": True, "seed": 1}).encode("ascii")
 
 
 def _suite_key(suite: Suite) -> str:

@@ -62,10 +62,6 @@ from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 # How often everything is run with fewer files, where they do not fit the time limit.
 _MOST_TRIES = 2
 
-# Tests whose execution is recorded to see how many an outdated test stands against: a report of
-# 16 MiB holds as many accounts.
-_MOST_TRACED = 1_000
-
 _GIVEN = "named by the tests that were given"
 
 
@@ -211,15 +207,7 @@ class PatchValidation:
         theirs = declared_for(failing, declared, lambda name: runner_of(suite).test_id(suite, name))
         if not theirs or runs.before is None or runs.after is None:
             return OutdatedJudgement()
-        files = {test.partition("::")[0] for test in theirs}
-        passing = sorted(
-            passing_in_both(runs.before, runs.after),
-            key=lambda test: (test.partition("::")[0] not in files, test),
-        )
-        traced = execution.run_outdated((*theirs, *passing[:_MOST_TRACED]))
-        if traced is None:
-            return OutdatedJudgement()
-        return judge_outdated(failing, theirs, runs.after, traced)
+        return judge_outdated(failing, theirs, runs.after, python=runner_of(suite).signs)
 
     def _with_proof(
         self,
@@ -245,26 +233,18 @@ class PatchValidation:
             return evidence
         again = execution.run_proof_again(runs, proving, passing)
         replays = execution.replay(runs, (*proving, *passing))
-        names, texts = self._names(execution.plan), _texts(execution.plan.new_tests)
-        reader = TestReader(
-            execution.plan.new_tests, execution.plan.source, self.problem_text, names
-        )
-
-        def mentioned(name: str) -> bool:
-            return names.in_issue(name) and name.encode() in texts
+        plan = execution.plan
+        reader = TestReader(plan.new_tests, plan.source, self.problem_text, self._names(plan))
 
         def why_weak(test: str) -> str:
             return replays.why_no_evidence(test) or reader.why_weak(test)
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
-        doubts = {
-            t: again[t].why_unrelated(t, mentioned, given=True) or replays.why_no_evidence(t)
-            for t in steadily
-        }
+        doubts = {test: replays.why_no_evidence(test) for test in steadily}
         loose = sorted(filter(None, map(replays.why_loose, (*proving, *passing))))
         return replace(
             evidence,
-            new_tests=confirm(new, again, mentioned, why_weak) if new is not None else None,
+            new_tests=confirm(new, again, why_weak) if new is not None else None,
             proof=tuple(test for test in steadily if not doubts[test]),
             flaky=tuple(test for test in passing if test not in doubts),
             unrelated=tuple(test for test in steadily if doubts[test]),
@@ -423,7 +403,7 @@ def _notes(
     for tests, words in (
         (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
         (evidence.flaky, "flaky, not counted for the patch"),
-        (evidence.unrelated, "passing newly without the changed code, not counted for the patch"),
+        (evidence.unrelated, "failing as plain code as on the base, not counted for the patch"),
     ):
         if tests:
             what = number(len(tests), "test") if known else listed(tests)

@@ -17,7 +17,7 @@ Tests that decide are run once more: one that gives different results is flaky a
 Failures are repeated under the same conditions, and only in whole runs of test files: a hang or a
 crash is not flaky. A command is repeated for a failure only if its exit code is all that is known
 of it, because it cannot be run in part. What passes newly is repeated under other conditions
-(`Task.traced`), on the base and with the patch, and then replayed as plain code.
+(`Task.deciding`), on the base and with the patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
@@ -50,14 +50,7 @@ from agent.verify.judging.compare import (
     is_whole,
     passing_in_both,
 )
-from agent.verify.judging.execution import (
-    Replays,
-    ReplaySide,
-    RunAgain,
-    SecondRuns,
-    changed_code,
-)
-from agent.verify.judging.outdated import OutdatedRuns
+from agent.verify.judging.replays import Replays, ReplaySide, SecondRuns
 from agent.verify.judging.wording import number
 from agent.verify.path_rules import (
     free_path,
@@ -100,8 +93,7 @@ class Plan:
     means that the patch changes nothing but tests and their configuration. `tests` are all changes
     to tests. `held` says by path why the deciding runs take a file of `configuration` from the
     base. `hiding` says which modules new files would hide. `earlier_tests` are the paths of
-    `new_paths` that earlier replies brought. `allowed` are paths of `source` that configure the
-    tests and that the user allows.
+    `new_paths` that earlier replies brought.
     """
 
     selected: tuple[SelectedTest, ...]
@@ -118,7 +110,6 @@ class Plan:
     edited_tests: tuple[str, ...] = ()
     only_tests: bool = False
     earlier_tests: tuple[str, ...] = ()
-    allowed: frozenset[str] = frozenset()
 
 
 def make_plan(
@@ -182,7 +173,6 @@ def make_plan(
         edited_tests=edited,
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
         earlier_tests=earlier_tests,
-        allowed=frozenset(groups.lifted),
     )
 
 
@@ -430,14 +420,6 @@ class PlanExecution:
         before, after = self.executor.replay(job, sides, self.cancel)
         return Replays(before, after, frozenset(controls))
 
-    def run_outdated(self, tests: Sequence[str]) -> OutdatedRuns | None:
-        """Record what the project's `tests` execute on the base and with the patch.
-
-        None where there is no such run.
-        """
-        job = self._project_job()
-        return None if job is None else OutdatedRuns(*self._traced(job, (), tests))
-
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
     ) -> TestEdits:
@@ -462,8 +444,6 @@ class PlanExecution:
             tuple(test for test in silenced if not failed(again, test)),
         )
 
-    # ------------------------------------------------------------------------- traced second runs
-
     def _second_runs(
         self,
         runs: PlanRuns,
@@ -476,34 +456,11 @@ class PlanExecution:
         names = names or {}
         tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
-        traced = [
-            replace(again, run=_with_names(again.run, names))
-            for again in self._traced(job, tests, [_renamed(t, names) for t in ids], base=not hung)
-        ]
-        configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
-        base = None if hung else traced[0]
-        return dict.fromkeys(ids, SecondRuns(base, traced[-1], configures=configures))
-
-    def _traced(
-        self,
-        job: SuiteJob,
-        new: Sequence[FileChange],
-        tests: Sequence[str],
-        *,
-        base: bool = True,
-    ) -> list[RunAgain]:
-        """Run a job under other conditions on the `base`, if asked for, and with the patch."""
-        source, signs = self.plan.source, runner_of(job.suite).signs
-        trees = [(merged(source, new), SOURCE, changed_code(source))]
-        if base:
-            trees.insert(0, (tuple(new), BASE, changed_code(source, in_base=True)))
-        runs = self._run(
-            *(
-                Task(job, changes, where, again=True, traced=code, deciding=tuple(tests))
-                for changes, where, code in trees
-            )
-        )
-        return [RunAgain(run, code, signs) for run, (_, _, code) in zip(runs, trees, strict=True)]
+        trees = [(merged(plan.source, tests), SOURCE), *([] if hung else [(tests, BASE)])]
+        deciding = tuple(_renamed(test, names) for test in ids)
+        tasks = (Task(job, tree, where, again=True, deciding=deciding) for tree, where in trees)
+        patched, *base = (_with_names(run, names) for run in self._run(*tasks))
+        return dict.fromkeys(ids, SecondRuns(base[0] if base else None, patched))
 
     def _other_names(self) -> dict[str, str]:
         """Return another path for each new test file that no other new file mentions."""
@@ -641,5 +598,4 @@ def _with_names(run: TestRun, names: Mapping[str, str]) -> TestRun:
         run,
         outcomes={_renamed(test, own): outcome for test, outcome in run.outcomes.items()},
         failures={_renamed(test, own): text for test, text in run.failures.items()},
-        executed={_renamed(test, own): code for test, code in run.executed.items()},
     )

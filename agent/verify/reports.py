@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from agent.types import BAD_OUTCOMES, Channels, Execution, Outcome, TestRun
+from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
 from sandbox import Command, Ended, RunResult
 
 if TYPE_CHECKING:
@@ -244,7 +244,6 @@ def make_run(
         failures=failures,
         channels=Channels(read, tuple(map(clean, differ)), tuple(map(clean, report.traces))),
         expected_failures=tuple(sorted(report.expected)),
-        executed=report.executed,
     )
 
 
@@ -388,7 +387,7 @@ class _Line(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    event: Literal["begin", "collected", "start", "result", "trace", "finish"]
+    event: Literal["begin", "collected", "start", "result", "finish"]
     runner: str = ""
     junit: bool = False
     count: int | None = None
@@ -398,10 +397,6 @@ class _Line(BaseModel):
     outcome: Literal["passed", "failed", "skipped"] = "failed"
     xfail: bool = False
     text: str = ""
-    lines: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
-    opened: frozenset[str] = frozenset()
     status: int = -1
     failed: int | None = None
     stopped: bool = False
@@ -419,7 +414,6 @@ _REQUIRED = {
     "collected": {"count"},
     "start": {"id"},
     "result": {"id", "phase", "outcome", "xfail", "text"},
-    "trace": {"id", "lines", "names", "read", "opened"},
     "finish": {"status"},
 }
 
@@ -448,7 +442,6 @@ class Report:
     unexpected: frozenset[str] = frozenset()
     expected: frozenset[str] = frozenset()
     traces: tuple[str, ...] = ()
-    executed: dict[str, Execution] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -476,10 +469,6 @@ def read_report(data: bytes) -> Report:
                 started[line.id] = None
             case "result":
                 _add_result(report, line)
-            case "trace":
-                execution = Execution(line.lines, line.names, line.read, line.opened)
-                earlier = report.executed.get(line.id, Execution())
-                report.executed[line.id] = earlier | execution
             case "finish":
                 report.statuses += (line.status,)
                 report.failed, report.stopped = line.failed, line.stopped

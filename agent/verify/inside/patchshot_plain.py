@@ -541,6 +541,8 @@ def move(root: str) -> None:
     os.environ.clear()
     os.environ.update(USER, HOME=home, PATH=os.defpath, SHELL="/bin/sh")
     sys.argv[:], sys.dont_write_bytecode = ["shell"], False
+    flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
+    sys.flags = types.SimpleNamespace(**dict(flags, dont_write_bytecode=0))  # type: ignore[assignment]
     time.tzset()
     _terminal()
     _outside_exists()
@@ -571,7 +573,7 @@ def _move_clock() -> None:
     now_ns, local, utc, text = time.time_ns, time.localtime, time.gmtime, time.strftime
     now = time.time = lambda: _TIME() + SHIFT[0]
     time.time_ns = lambda: now_ns() + SHIFT[0] * 10**9
-    for name in ("monotonic", "perf_counter"):
+    for name in ("monotonic", "perf_counter", "process_time"):
         setattr(time, name, _later(getattr(time, name)))
     time.localtime = lambda at=None: local(now() if at is None else at)
     time.gmtime = lambda at=None: utc(now() if at is None else at)

@@ -72,7 +72,7 @@ class PytestRecorder:
     def pytest_runtest_protocol(self, item: Any) -> Any:
         self._lines.begin_test(item.nodeid, getattr(item, "originalname", "") or "")
         yield
-        self._lines.end_test(item.nodeid)
+        self._lines.end_test()
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._lines.compare()

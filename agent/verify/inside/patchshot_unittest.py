@@ -79,7 +79,7 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
         self.write(event="start", id=name, at=self.seconds())
 
     def on_stopTest(self, test: Any) -> None:
-        self.end_test(self.identify(test))
+        self.end_test()
 
     def on_addSuccess(self, test: Any) -> None:
         self._result(test, "call", "passed")

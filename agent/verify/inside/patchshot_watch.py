@@ -104,7 +104,7 @@ class LineWriter:
 
 
 class OutcomeRecorder(LineWriter):
-    """Writes the lines of a run, and what its tests execute if that is ordered."""
+    """Writes the lines of a run, and follows the tests that decide if that is ordered."""
 
     def watch(self, own: str) -> None:
         """Remember the test runner as it is now; `own` is one more module of it."""
@@ -113,18 +113,14 @@ class OutcomeRecorder(LineWriter):
         self.traces: set[str] = set()
 
     def begin_test(self, test: str, function: str) -> None:
-        """Write what happened before a test; `function` is the name of its function."""
+        """Begin a test; `function` is the name of its function."""
         if self.trace is not None:
-            self._write_account("", self.trace.begin(test, function))
+            self.trace.begin(test, function)
 
-    def end_test(self, test: str) -> None:
-        """Write what a test executed; "" for what is outside of tests."""
+    def end_test(self) -> None:
+        """End a test."""
         if self.trace is not None:
-            self._write_account(test, self.trace.end())
-
-    def _write_account(self, test: str, account: Any) -> None:
-        if not test or self.trace.decides(test):
-            self.write(event="trace", id=test, **account.as_line())
+            self.trace.end()
 
     def result(
         self, test: str, phase: str, outcome: str, text: str = "", xfail: bool = False
@@ -141,7 +137,6 @@ class OutcomeRecorder(LineWriter):
 
     def finish(self, **line: Any) -> None:
         """Write the last line; without it the run ended before its tests did."""
-        self.end_test("")
         now = test_files()
         self.traces.update(path for path, seen in self._files.items() if now.get(path) != seen)
         self.write(event="finish", **line, traces=sorted(self.traces)[:TRACES_LIMIT])

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from agent.types import Outcome, OutdatedFinding, OutdatedTest, TestRun
-from agent.verify.judging.execution import RunAgain
 from agent.verify.judging.wording import assertion, listed, number
 from agent.verify.path_rules import is_test_side
 
 MOST_SHARE = 4
-"""At most one of so many tests that execute the changed code may be outdated.
+"""At most one of so many tests of the same files may be outdated.
 
 For each test that disagrees with the patch three agree with it. A patch that breaks what it touches
 fails most of these tests, and so does one whose reproduction asserts the wrong thing.
@@ -41,28 +40,15 @@ _LIBRARY = re.compile(r"[/\\](?:unittest|site-packages|dist-packages)[/\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class OutdatedRuns:
-    """Further runs, which record what the project's tests execute on the base and patched."""
-
-    base: RunAgain
-    patched: RunAgain
-
-    def executes(self, test: str) -> bool:
-        """Whether a test executes what the patch changes."""
-        done = self.patched.reported(test) | self.base.reported(test)
-        return bool(done.lines or done.names or done.read)
-
-
-@dataclass(frozen=True, slots=True)
 class OutdatedJudgement:
     """What became of the tests that the reply calls outdated.
 
-    `executing` counts the project's tests that execute the changed code, the outdated among them.
+    `around` counts the tests of their files.
     `refusal` says why none of them is excused, "" where all are.
     """
 
     findings: tuple[OutdatedFinding, ...] = ()
-    executing: int = 0
+    around: int = 0
     refusal: str = ""
 
     @property
@@ -81,54 +67,45 @@ class OutdatedJudgement:
     @property
     def words(self) -> str:
         """Return a sentence with their number and share, for the first line of the verdict."""
-        tests = number(self.executing, "existing test")
-        return f"Outdated are {len(self.findings)} of {tests} of the changed code."
+        tests = number(self.around, "existing test")
+        return f"Outdated are {len(self.findings)} of {tests} of their files."
 
 
 def judge_outdated(
     failing: Sequence[str],
     declared: Mapping[str, OutdatedTest],
     after: TestRun,
-    runs: OutdatedRuns,
+    *,
+    python: bool,
 ) -> OutdatedJudgement:
-    """Judge the `declared` tests among those that fail newly with the patch."""
+    """Judge the `declared` tests among those that fail newly with the patch, twice."""
     findings = []
     for test, one in sorted(declared.items()):
-        why, shown = " ".join(one.why.split()), assertion(after.failures.get(test, ""))
-        refused = _why_refused(test, after, runs)
-        findings.append(OutdatedFinding(test, why[:_WHY_CHARS], shown, refused))
+        why, text = " ".join(one.why.split()), after.failures.get(test, "")
+        refused = ""
+        if after.outcomes.get(test) is not Outcome.FAILED:
+            refused = "it does not fail by an assertion each time"
+        elif python and not is_own_assertion(test, text):
+            refused = "it does not fail by an assertion of its own but by an error"
+        findings.append(OutdatedFinding(test, why[:_WHY_CHARS], assertion(text), refused))
+    files = {test.partition("::")[0] for test in declared}
     passing = [t for t, o in after.outcomes.items() if o is Outcome.PASSED]
-    if declared and all(map(runs.executes, declared)):
-        executing = sum(map(runs.executes, passing)) + len(declared)
-    else:  # not recorded, or a table that is read at import: the tests of the same files count
-        files = {test.partition("::")[0] for test in declared}
-        executing = sum(t.partition("::")[0] in files for t in passing) + len(declared)
-    refusal = _refusal(failing, findings, executing)
-    return OutdatedJudgement(tuple(findings), executing, refusal)
+    around = sum(test.partition("::")[0] in files for test in passing) + len(declared)
+    return OutdatedJudgement(tuple(findings), around, _refusal(failing, findings, around))
 
 
-def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], executing: int) -> str:
+def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], around: int) -> str:
     refused = next((one for one in findings if one.refusal), None)
     if refused is not None:
         return f"{refused.id}: {refused.refusal}"
     left = sorted(set(failing) - {finding.id for finding in findings})
     if left:
         return f"{number(len(left), 'other test')} that the reply does not name: {listed(left)}"
-    if len(findings) * MOST_SHARE > executing:
+    if len(findings) * MOST_SHARE > around:
         return (
-            f"only {number(executing, 'test')} of the project execute the changed code, and at "
-            f"most one in {MOST_SHARE} may be outdated"
+            f"their files have only {number(around, 'test')}, and at most one in {MOST_SHARE} may "
+            "be outdated"
         )
-    return ""
-
-
-def _why_refused(test: str, after: TestRun, runs: OutdatedRuns) -> str:
-    """Return why a failing test does not count as outdated, or ""."""
-    for run in (after, runs.patched.run):
-        if run.outcomes.get(test) is not Outcome.FAILED:
-            return "it does not fail by an assertion each time"
-        if runs.patched.ordered and not is_own_assertion(test, run.failures.get(test, "")):
-            return "it does not fail by an assertion of its own but by an error"
     return ""
 
 

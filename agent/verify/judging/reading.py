@@ -200,6 +200,8 @@ class TestReader:
         file = next((one for one in self.files if _holds(one, place, name)), None)
         if file is None:
             return ""
+        if all(map(_is_prose, self.source)):
+            return "the patch changes nothing but documentation and comments"
         if language_of(file.path) != "python":
             return self._why_other(_text(file.after), name.rpartition("::")[2])
         tree, dotted = tree_of(file.after), name.partition("[")[0].replace("::", ".")
@@ -209,7 +211,7 @@ class TestReader:
         asked = self._asked([*_shared(tree), *function.body])
         if asked:
             return f"it asks for {listed(asked)}, which the issue does not speak of"
-        if any(map(_reads_source, ast.walk(function))):
+        if any(map(self._reads_source, ast.walk(function))):
             return "it reads the source and not what it does"
         assertions = [node for node in ast.walk(function) if _is_assertion(node)]
         if assertions and all(map(_is_difference, assertions)):
@@ -223,20 +225,32 @@ class TestReader:
             if isinstance(node, ast.Attribute):
                 used.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                used.update(node.value.split("."))
+                used.update([node.value, *node.value.split(".")])
             elif isinstance(node, ast.ImportFrom):
                 used.update([*(node.module or "").split("."), *(a.name for a in node.names)])
-        return self._unasked(used & {name for change in self.source for name in _new_names(change)})
+        new = {c.path for c in self.source if c.before is None} & used
+        return sorted(new) or self._unasked(used & set(chain(*map(_new_names, self.source))))
 
     def _unasked(self, names: Collection[str]) -> list[str]:
         """Return the names that the patch brings and the issue does not mention, sorted."""
         return sorted(n for n in names if self.names.brought(n) and not self.names.in_issue(n))
 
+    def _reads_source(self, node: ast.AST) -> bool:
+        """Whether a node asks for code objects, the file or text of source, a document, or git."""
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        asks = name in _OF_SOURCE or (isinstance(node, ast.Attribute) and name == "__file__")
+        first = node.elts[:1] if isinstance(node, ast.List | ast.Tuple) else []
+        git = any(isinstance(one, ast.Constant) and one.value == "git" for one in first)
+        document = isinstance(node, ast.Constant) and any(
+            str(node.value).endswith(c.path.rpartition("/")[2])
+            for c in self.source
+            if c.path.lower().endswith(_PROSE)
+        )
+        return git or document or (asks and not self.names.in_issue(name))
+
     def _why_other(self, text: str, name: str) -> str:
         """Judge a test in a language whose tests are neither traced nor replayed."""
         source = list(filter(_is_unrecorded, self.source))
-        if source == list(self.source) and all(_code(c.before) == _code(c.after) for c in source):
-            return "the patch changes nothing but comments"
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
         body = next(bodies, text)
         exports = {name for change in source for name in _exports(change)}
@@ -292,12 +306,28 @@ def _is_difference(node: ast.AST) -> bool:
     return False
 
 
-def _reads_source(node: ast.AST) -> bool:
-    """Whether a node asks for code objects, the source of a function, or git."""
-    name = getattr(node, "attr", getattr(node, "id", ""))
-    first = node.elts[:1] if isinstance(node, ast.List | ast.Tuple) else []
-    git = any(isinstance(one, ast.Constant) and one.value == "git" for one in first)
-    return git or name in ("__code__", "getsource", "getsourcelines", "getcomments")
+_OF_SOURCE = frozenset(
+    {"__code__", "__annotations__", "signature", "getsource", "getsourcelines", "getcomments"}
+)
+_PROSE = (".md", ".rst", ".txt", ".adoc")
+
+
+def _is_prose(change: FileChange) -> bool:
+    """Whether a change is one of documentation, comments or the layout of code."""
+    if language_of(change.path) == "python" and change.before is not None:
+        return _without_docstrings(change.before) == _without_docstrings(change.after)
+    if _is_unrecorded(change):
+        return _code(change.before) == _code(change.after)
+    return change.path.lower().endswith(_PROSE)
+
+
+def _without_docstrings(data: bytes | None) -> str:
+    tree = tree_of(data)
+    for node in ast.walk(tree):
+        for part in list(getattr(node, "body", ())) if not isinstance(node, ast.Lambda) else ():
+            if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
+                part.value.value = ""
+    return ast.dump(tree)
 
 
 # ------------------------------------------- languages whose tests are neither traced nor replayed

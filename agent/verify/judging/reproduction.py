@@ -24,7 +24,7 @@ from agent.verify.judging.compare import (
     to_blame,
     was_collector,
 )
-from agent.verify.judging.execution import SecondRuns
+from agent.verify.judging.replays import SecondRuns
 from agent.verify.judging.wording import failure_texts, how_it_ended, listed, number, tail
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -70,7 +70,7 @@ class Standing(enum.Enum):
     NEEDS_NEW_NAME = "fails before for the lack of a name that the issue does not speak of"
     SUSPECT = "its run cannot be believed"
     FLAKY = "fails before, passes after, and not so once more"
-    UNRELATED = "fails before, passes after, and has nothing to do with the patch"
+    UNRELATED = "fails before, passes after, and is no evidence all the same"
     PASSES_BEFORE = "passes before and after"
     STILL_FAILS = "fails, vanishes or skips itself with the patch"
     SAYS_NOTHING = "could not be run"
@@ -124,13 +124,11 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
 def confirm(
     found: Judgement,
     again: Mapping[str, SecondRuns],
-    mentioned: Callable[[str], bool],
-    why_weak: Callable[[str], str] = lambda _: "",
+    why_weak: Callable[[str], str],
 ) -> Judgement:
     """Judge tests that prove once more, by their second runs. One that holds proves for all.
 
-    `mentioned`: do the issue and the tests mention a name? `why_weak` says why a test is no
-    evidence whatever it executes, or "".
+    `why_weak` says why a test is no evidence although it holds, or "".
     """
     if found.standing is not Standing.PROVES:
         return found
@@ -138,7 +136,7 @@ def confirm(
     if not steady:
         text = f"the reproduction test gives other results once more: {listed(found.tests, _SHOWN)}"
         return Judgement(Standing.FLAKY, text, found.tests)
-    doubts = {t: again[t].why_unrelated(t, mentioned, given=False) or why_weak(t) for t in steady}
+    doubts = {test: why_weak(test) for test in steady}
     if all(doubts.values()):
         reasons = listed(sorted(set(doubts.values())), _SHOWN)
         text = f"the reproduction test is no evidence ({listed(steady, _SHOWN)}): {reasons}"

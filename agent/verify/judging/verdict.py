@@ -14,9 +14,9 @@ The first rule that applies decides:
     REGRESSED      a test that passed on the base is gone
     UNVERIFIED     the base's own runs cannot be believed; nothing could be run; the command that
                    the user named runs no test, or gives nothing but the same failing exit code
-    VERIFIED       a test fails on the base and passes with the fix, twice; it executes what the
-                   patch changes (`judging.execution`), and the patch changes more than tests and
-                   takes nothing away from them
+    VERIFIED       a test fails on the base and passes with the fix, twice, and as plain code
+                   (`judging.replays`); the patch changes more than tests and takes nothing away
+                   from them
     NOT_REGRESSED  the rest
 
 Where the deciding tests are given (`agent.verify.judging.compare`), they replace all rules but
@@ -44,8 +44,8 @@ from agent.verify.judging.compare import (
     suspicion,
     to_blame,
 )
-from agent.verify.judging.execution import SecondRuns, suspicion_of_again
 from agent.verify.judging.outdated import OutdatedJudgement
+from agent.verify.judging.replays import SecondRuns
 from agent.verify.judging.reproduction import Judgement, Standing
 from agent.verify.judging.wording import (
     bounded,
@@ -74,7 +74,7 @@ class VerdictEvidence:
 
     `before`, `after` and `comparison` are of the project's tests; failures that are excused as
     `outdated` are left out of `comparison`. Of its tests that pass newly, `proof` ones do so in the
-    second runs `again` too, `flaky` ones do not, and `unrelated` ones do not depend on the change.
+    second runs `again` too, `flaky` ones do not, and `unrelated` ones fail as plain code.
     `whole` is the run of the whole patch with its changes to tests: `lost` tests pass without those
     changes only, and `silenced` ones are red without them only. `tricks` say what makes the patch
     incredible, and `needs` what the tests lack here. `only_tests`: the patch changes nothing that
@@ -268,7 +268,7 @@ def _suspicion(evidence: VerdictEvidence) -> str:
     if evidence.new_tests and evidence.new_tests.standing is Standing.SUSPECT:
         doubts.append(evidence.new_tests.text)
     doubts.extend(evidence.tricks)
-    doubts.extend(suspicion_of_again(one) for one in evidence.again)
+    doubts.extend(one.doubt for one in evidence.again)
     found = "; ".join(dict.fromkeys(filter(None, doubts)))
     return f"The tests cannot be believed: {found}." if found else ""
 

@@ -274,15 +274,8 @@ def following_order(command: Command, order: Path) -> Command:
 
     A project's own PYTHONHASHSEED stays.
     """
-    path = command.environment.get("PYTHONPATH", "")
-    return with_variables(
-        command,
-        {
-            "PYTHONHASHSEED": command.environment.get("PYTHONHASHSEED", _OTHER_HASH_SEED),
-            "PYTHONPATH": f"{path}:{INSIDE / 'children'}",
-            "PATCHSHOT_TRACE": str(order),
-        },
-    )
+    seed = command.environment.get("PYTHONHASHSEED", _OTHER_HASH_SEED)
+    return with_variables(command, {"PYTHONHASHSEED": seed, "PATCHSHOT_TRACE": str(order)})
 
 
 def tool_command(

@@ -9,13 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.types import Execution, Outcome
+from agent.types import Outcome
 from agent.verify import reports
 from agent.verify.executor import trace_order
-from agent.verify.judging.execution import ChangedCode
 from agent.verify.reports import Report, collected, read_report
 from agent.verify.runners.base import INSIDE
 
@@ -67,7 +67,7 @@ def execute(
     environment = {
         **(environment or {}),
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{folder}:{INSIDE}:{INSIDE / 'children'}",
+        "PYTHONPATH": f"{folder}:{INSIDE}",
         "SANDBOX_REPORT": str(report),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
@@ -246,7 +246,7 @@ def test_a_replay_imports_what_the_runner_imports(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     names = ("a.py::test_rate", "a.py::test_pair[pair0]", "a.py::test_fixture", "a.py::test_red")
     tests = [f"tests/test_{name}" for name in (*names, "b.py::test_red")]
-    order = {"tests": tests, "files": [], "roots": ["."]}
+    order = {"tests": tests, "roots": ["."]}
     (tmp_path / "order").write_text(json.dumps(order))
     key = reports.new_key()
     (tmp_path / "key").write_bytes(key)
@@ -338,54 +338,50 @@ def test_a_command_that_cannot_be_started_shows_in_the_exit_code(tmp_path: Path)
 
 
 TRACED = """
-import subprocess, sys, threading
-import calc
+import calc, unittest
 
-def test_call():
-    calc.add(1, 2)
+def test_returns():
+    assert calc.add(1, 1) == 2
 
-def test_other():
-    pass
+def test_leaves():
+    calc.leave()
+    assert False
 
-def test_child():
-    subprocess.run([sys.executable, "-c", "import calc; calc.add(1, 2)"], check=True)
+class Base:
+    def test_of_base(self):
+        assert calc
 
-def test_thread():
-    thread = threading.Thread(target=calc.add, args=(1, 2))
-    thread.start()
-    thread.join()
+class Case(Base, unittest.TestCase):
+    def test_stopped(self):
+        calc.stop()
+        assert False
+"""
+LEAVING = """
+import sys, unittest.case
 
-def test_read():
-    calc.load()
+def add(a, b):
+    return a + b
 
-def test_source():
-    open(calc.__file__).close()
+def leave():
+    sys._getframe(1).f_globals["test_leaves"].__code__ = (lambda: None).__code__
+    raise KeyError
+
+def stop():
+    raise unittest.case._ShouldStop
 """
 
 
 @pytest.mark.parametrize("version", ["", "3.8", "3.12", "3.13"])
-def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str) -> None:
-    """By `sys.settrace`, and by `sys.monitoring` where Python has it."""
+def test_a_test_that_decides_must_come_to_its_own_end(tmp_path: Path, version: str) -> None:
     python = shutil.which(f"python{version}") if version else sys.executable
     if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
         pytest.skip(f"there is no Python {version} here")
-    names = ("call", "other", "child", "thread", "read", "source")
-    tests = [f"tests/test_a.py::test_{name}" for name in names]
-    for path, text in {
-        "calc.py": "X = 1\n\n\ndef add(a, b):\n    c = a - b\n    return c * X\n\n\n"
-        "def load():\n    return open('data.json').read()\n",
-        "data.json": "1",
-        "tests/test_a.py": TRACED,
-    }.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    code = ChangedCode(
-        lines=frozenset({"calc.py:5"}),
-        names=frozenset({"X"}),
-        files=frozenset({"calc.py", "data.json"}),
-        source=frozenset({"calc.py"}),
-    )
-    (tmp_path / "order").write_bytes(trace_order(code, tests))
+    names = ("test_returns", "test_leaves", "Case::test_of_base", "Case::test_stopped")
+    tests = [f"tests/test_a.py::{name}" for name in names]
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "calc.py").write_text(LEAVING)
+    (tmp_path / "tests/test_a.py").write_text(TRACED)
+    (tmp_path / "order").write_bytes(trace_order(tests))
     script = str(INSIDE / "patchshot_unittest.py")
     found = execute(
         tmp_path,
@@ -394,16 +390,21 @@ def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str)
         python=python,
         environment={"PATCHSHOT_TRACE": str(tmp_path / "order")},
     )[1]
-    both = Execution(lines=frozenset({"calc.py:5"}), names=frozenset({"X"}))
-    assert [found.executed[test] for test in tests] == [
-        both,
-        Execution(),
-        both,
-        both,
-        Execution(read=frozenset({"data.json"})),
-        Execution(opened=frozenset({"calc.py"})),
-    ]
+    assert found.outcomes[tests[3]] is Outcome.PASSED
+    assert found.traces == (f"the end of {tests[3]}, whose function did not come to it",)
     assert not (tmp_path / "order").exists()
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_a_test_file_that_changes_in_a_run_is_a_trace(tmp_path: Path, runner: Any) -> None:
+    (tmp_path / "test_mixed.py").write_text(
+        "def test_it():\n    open('test_mixed.py', 'a').close()\n"
+        "    open('test_other.py', 'w').close()\n"
+    )
+    (tmp_path / "test_other.py").write_text("x = 1\n")
+    _, found, _ = runner(tmp_path, "test_mixed.py")
+    assert "./test_other.py" in found.traces
+    assert "./test_mixed.py" not in found.traces
 
 
 def test_ids_of_unittest_are_relative_to_the_root(tmp_path: Path) -> None:

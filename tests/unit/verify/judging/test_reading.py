@@ -218,7 +218,7 @@ def why_js(call: str, after: str, issue: str = "slug() replaces one blank only")
 
 
 def test_a_patch_of_comments_is_no_fix_in_any_language() -> None:
-    told = "the patch changes nothing but comments"
+    told = "the patch changes nothing but documentation and comments"
     assert why_js("assert.ok(slug('a'))", f"// '\n/* more */{SLUG}") == told
     fixed = SLUG.replace("' ', '-'", "/ /g, '-'")
     assert why_js("assert.strictEqual(slug('a b c'), 'a-b-c')", f"{fixed}// more\n") == ""

@@ -1,0 +1,148 @@
+"""Judges tests that pass newly by what they do once more, and as plain code. Pure.
+
+They run again under other conditions (`SecondRuns`), and Python tests are replayed without a runner
+(`inside/patchshot_plain.py`), on the base and with the patch: each as it is (`plain`), some more
+times (`twice`), where nothing looks like a test run (`moved`), and with another expected value
+(`bent`). With a patch that leaves the bug in place, a test fails there as it does on the base. What
+the surroundings change on the base too is not held against the patch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent.types import FileChange, Outcome, TestRun
+from agent.verify.judging.compare import doubtful, failed, suspicion
+
+
+@dataclass(frozen=True, slots=True)
+class SecondRuns:
+    """Second runs of deciding tests. `base` is None if the first one was cut off."""
+
+    base: TestRun | None
+    patched: TestRun
+
+    def is_steady(self, test: str) -> bool:
+        """Whether a test fails without the patch and passes with it once more."""
+        failed_again = self.base is None or failed(self.base, test)
+        passes = self.patched.outcomes.get(test) is Outcome.PASSED
+        return failed_again and passes and not doubtful(self.patched)
+
+    @property
+    def doubt(self) -> str:
+        """How the patch changes the test runner in the second runs only, or "".
+
+        Other troubles of a second run are not held against a patch; its tests just do not count.
+        """
+        if self.base is None or doubtful(self.patched):
+            return ""
+        return suspicion(self.base, self.patched)
+
+
+Variant = Literal["plain", "twice", "moved", "bent"]
+
+_BAD = ("failed", "error")
+
+
+class Replayed(BaseModel):
+    """How a test ended in one variant. `line` and `values` are of the last assertion.
+
+    In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
+    ran, and not only its imports.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    event: Literal["replay"]
+    id: str
+    variant: Variant
+    kind: Literal["passed", "failed", "error", "skipped"]
+    error: str
+    line: int
+    values: list[str]
+    reached: bool
+
+    def ends_like(self, other: Replayed) -> bool:
+        """Whether both end in the same way, with the same values."""
+        mine = (self.kind, self.error, self.line, self.values)
+        return mine == (other.kind, other.error, other.line, other.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySide:
+    """Tests to replay on one tree."""
+
+    changes: tuple[FileChange, ...]
+    tests: tuple[str, ...]
+
+    def as_json(self, roots: Sequence[str]) -> bytes:
+        """Return the order for `inside/patchshot_plain.py`."""
+        return json.dumps({"tests": self.tests, "roots": roots}).encode("ascii")
+
+
+def read_replayed(data: bytes) -> tuple[Replayed, ...]:
+    """Read the lines of a report; foreign data, so that other lines are left out."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(Replayed.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """The replays on both sides.
+
+    `controls` are tests of the project that pass in the runner on both sides. Where none of them
+    passes as plain code on the base, the replay and not the patch is at fault.
+    """
+
+    base: tuple[Replayed, ...] = ()
+    patched: tuple[Replayed, ...] = ()
+    controls: frozenset[str] = frozenset()
+
+    def why_loose(self, test: str) -> str:
+        """Return why the assertion that fails on the base cannot fail with the patch, or ""."""
+        plain = next((one for one in self.base if one.id == test and one.variant == "plain"), None)
+        for one in self.patched:
+            same = plain and (one.id, one.variant, one.line) == (test, "bent", plain.line)
+            if same and one.kind == "passed":
+                return f"the assertion in line {one.line} holds for another value too"
+        return ""
+
+    def why_no_evidence(self, test: str) -> str:
+        """Return why what passes in a test run shows no fix, as a clause, or ""."""
+        base = {one.variant: one for one in self.base if one.id == test}
+        plain = base.get("plain")
+        if plain is None or plain.kind not in _BAD:
+            return ""
+        for one in self.patched:
+            if one.id != test or one.variant not in _WORDS or not one.reached:
+                continue
+            same = one.ends_like(plain) or one.ends_like(base.get(one.variant, plain))
+            if same and self._works(one.variant, plain):
+                return _WORDS[one.variant]
+        return ""
+
+    def _works(self, variant: Variant, plain: Replayed) -> bool:
+        """Whether replays can be believed here: an assertion failed, or a control passes."""
+        kinds = [
+            one.kind
+            for one in self.base
+            if one.id in self.controls and one.variant == variant and one.kind != "skipped"
+        ]
+        return "passed" in kinds if kinds else plain.kind == "failed"
+
+
+_WORDS: Mapping[Variant, str] = {
+    "plain": "it fails as on the base where its code runs without a test runner",
+    "twice": "it fails as on the base when it is called once more",
+    "moved": "it fails in other surroundings, such as another caller, folder or environment",
+}

@@ -1,0 +1,68 @@
+"""Tests that pass newly: once more, and as plain code."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from agent.types import TestRun as Run
+from agent.verify.judging.replays import Replayed, Replays, SecondRuns
+from tests.support.validation import run_of
+
+TEST = "tests/test_a.py::test"
+
+
+def again(outcome: str = "passed") -> Run:
+    return run_of({TEST: outcome})
+
+
+def test_it_must_fail_and_pass_again() -> None:
+    assert SecondRuns(again("failed"), again()).is_steady(TEST)
+    assert not SecondRuns(again("passed"), again()).is_steady(TEST)
+    assert not SecondRuns(again("failed"), again("failed")).is_steady(TEST)
+    assert SecondRuns(None, again()).is_steady(TEST)
+
+
+def replayed(
+    test: str = "test_a.py::test_new",
+    kind: Literal["passed", "failed", "error", "skipped"] = "failed",
+    variant: Literal["plain", "twice", "moved", "bent"] = "plain",
+    *,
+    reached: bool = True,
+) -> Replayed:
+    return Replayed(
+        event="replay", id=test, variant=variant, kind=kind, error="", line=1, values=[],
+        reached=reached,
+    )  # fmt: skip
+
+
+OLD = "test_old.py::test_old"
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "held"),
+    [
+        ([replayed()], [replayed()], True),
+        ([replayed()], [replayed(kind="passed")], False),
+        # What fails before the test's own code is a replay that cannot be run.
+        ([replayed(kind="error", reached=False)], [replayed(kind="error", reached=False)], False),
+        ([replayed(kind="error")], [replayed(kind="error")], False),
+        # A passing test of the project decides whether replays work there.
+        ([replayed(kind="error"), replayed(OLD, "passed")], [replayed(kind="error")], True),
+        ([replayed(), replayed(OLD)], [replayed()], False),
+        ([replayed(), replayed(OLD, "skipped")], [replayed()], True),
+    ],
+)
+def test_a_replay_counts_where_it_can_be_run(
+    base: list[Replayed], patched: list[Replayed], *, held: bool
+) -> None:
+    replays = Replays(tuple(base), tuple(patched), frozenset({OLD}))
+    assert bool(replays.why_no_evidence("test_a.py::test_new")) is held
+
+
+def test_an_assertion_that_holds_for_another_value_asserts_nothing() -> None:
+    passes = replayed(kind="passed", variant="bent")
+    elsewhere = passes.model_copy(update={"line": 2})
+    for bent, held in ((passes, True), (elsewhere, False), (replayed(variant="bent"), False)):
+        assert bool(Replays((replayed(),), (bent,)).why_loose(bent.id)) is held
