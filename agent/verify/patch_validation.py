@@ -36,7 +36,12 @@ from agent.verify.judging.compare import (
     known_paths,
     passing_in_both,
 )
-from agent.verify.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
+from agent.verify.judging.outdated import (
+    OutdatedJudgement,
+    asserted_in,
+    declared_for,
+    judge_outdated,
+)
 from agent.verify.judging.reading import (
     TestReader,
     asks_for_runner,
@@ -236,11 +241,18 @@ class PatchValidation:
         plan = execution.plan
         reader = TestReader(plan.new_tests, plan.source, self.problem_text, self._names(plan))
 
+        paths = [c.path for c in plan.source]
+
+        def why_not(test: str, before: TestRun | None) -> str:
+            place = asserted_in(before.failures.get(test, ""), paths) if before else ""
+            judged = f"the patch changes {place}, whose assertion fails on the base"
+            return judged if place else replays.why_no_evidence(test)
+
         def why_weak(test: str) -> str:
-            return replays.why_no_evidence(test) or reader.why_weak(test)
+            return why_not(test, runs.new_before) or reader.why_weak(test)
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
-        doubts = {test: replays.why_no_evidence(test) for test in steadily}
+        doubts = {test: why_not(test, runs.before) for test in steadily}
         loose = sorted(filter(None, map(replays.why_loose, (*proving, *passing))))
         return replace(
             evidence,
@@ -403,7 +415,7 @@ def _notes(
     for tests, words in (
         (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
         (evidence.flaky, "flaky, not counted for the patch"),
-        (evidence.unrelated, "failing as plain code as on the base, not counted for the patch"),
+        (evidence.unrelated, "passing newly for another reason, not counted for the patch"),
     ):
         if tests:
             what = number(len(tests), "test") if known else listed(tests)

@@ -1,20 +1,12 @@
 """Groups the changes of a patch by what they may do in the runs, and finds those that steer tests.
 
-A verdict must not rest on files that the patch can bend, so the deciding runs take these from the
-base. `path_rules.steers_tests` knows configuration by its name. This module reads the base to find
-
-- what its configuration loads: plugins, setup files, and scripts that the test command starts;
-- assertion functions in source that existing tests use;
-- modules in source that are for tests and that nothing but tests imports;
-- data files that existing tests compare with and that no source file mentions.
-
-`package.json`, `Cargo.toml` and `go.mod` also say what the source needs. They are configuration
-only if the patch changes a part that can steer tests. Pure.
+The deciding runs take what steers them from the base. `path_rules.steers_tests` knows configuration
+by its name. This module reads the base to find what configuration loads (plugins, setup files),
+modules for tests that nothing else imports, and data files that only tests compare with. Pure.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import sys
@@ -29,7 +21,6 @@ from agent.retrieval.index import PROSE_AND_DATA
 from agent.shared.files import parse_toml
 from agent.types import FileChange
 from agent.types.protocols import Snapshot
-from agent.verify.judging.reading import tree_of
 from agent.verify.path_rules import (
     is_python_test,
     is_test_change,
@@ -96,11 +87,10 @@ def group_changes(
     hiding, held, lifted = dict[str, str](), dict[str, str](), dict[str, str]()
     texts = [_text(c.after) for c in changes if is_test_change(c) and c.path.endswith(".py")]
     steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
-    folders = tuple(dict.fromkeys((*roots, *steering.script_folders)))
     deleted = {change.path for change in changes if change.after is None}
     groups: dict[str, list[FileChange]] = {}
     for change in sorted(changes, key=lambda change: change.path):
-        hidden = _hidden_module(change, snapshot, folders, frozenset(installed), deleted)
+        hidden = _hidden_module(change, snapshot, tuple(roots), frozenset(installed), deleted)
         if hidden:
             hiding[change.path] = f"takes the place of the module {hidden} in the test run"
         if hidden or _runs_by_itself(change.path):
@@ -203,9 +193,6 @@ class SteeringFiles:
             return f"{loader} loads it into the test run"
         if change.before is None:
             return ""
-        assertions = map(re.escape, _changed_assertions(change))
-        if any(self._is_used(rf"(?<!\w){name}(?!\w)", _is_test) for name in assertions):
-            return "it changes assertions that tests use"
         if self._is_test_helper(path, _text(change.before)):
             return "only tests use it"
         if self._is_expectation(path):
@@ -218,44 +205,23 @@ class SteeringFiles:
         # settings.py is Django's, which names its test runner there.
         files = [p for p in self._snapshot.files if steers_tests(p) or p.endswith("settings.py")]
         paths = [path for path in files if not is_vendored_path(path)][:_MOST_CONFIGURATION]
-        texts = {path: self._snapshot.text(path)[:_MOST_CHARS] for path in paths}
-        makefiles = "\n".join(text for path, text in texts.items() if _MAKEFILE.search(path))
-        variables = dict(_VARIABLE.findall(makefiles))
-        loads = {path: _loads(path, text, variables) for path, text in texts.items()}
-        for path in self._snapshot.files:  # a script that is started starts further ones
-            if path.endswith(".sh") and any(_names(path, one, loads[one]) for one in paths):
-                loads[path] = self._snapshot.text(path)[:_MOST_CHARS]
-        return loads
+        return {path: _loads(path, self._snapshot.text(path)[:_MOST_CHARS]) for path in paths}
 
     def _loader(self, path: str) -> str:
         """Return the configuration of the base that loads a file, which may be new, or ""."""
         loaders = (one for one, text in self._configuration.items() if _names(path, one, text))
         return next(loaders, "")
 
-    @cached_property
-    def script_folders(self) -> tuple[str, ...]:
-        """The folders, but the root, of scripts that run tests: Python imports from them first."""
-        started = "\n".join(self._configuration.values())
-        scripts = (p for p in self._snapshot.files if p.endswith(".py") and p in started)
-        folders = {path.rpartition("/")[0] for path in scripts if self._loader(path)} - {""}
-        return tuple(sorted(f for f in folders if not self._snapshot.exists(f"{f}/__init__.py")))
-
     def _is_test_helper(self, path: str, text: str) -> bool:
-        """Whether a source file is for tests, and only they and scripts that run them import it.
+        """Whether a source file is for tests, by its name or imports, and only they import it.
 
-        It has a name for tests, imports a library for tests, or lies beside such a script. What the
-        project's metadata or the issue names is source.
+        What the project's metadata or the issue names is source.
         """
         library = _TEST_LIBRARIES.get(language_of(path))
-        named = _FOR_TESTS.search(path)
-        if library is None or not (
-            path.rpartition("/")[0] in self.script_folders
-            or library.search(text)
-            or (named and "test" in named[0].lower())
-        ):
+        if library is None or not (library.search(text) or _FOR_TESTS.search(path)):
             return False
         imported, module = _import_of(path), module_name(path)
-        if not self._is_used(imported, lambda p: is_test_side(p) or bool(self._loader(p))):
+        if not self._is_used(imported, is_test_side):
             return False
         names = rf"{_word(module)}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
         about = {module, path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
@@ -263,9 +229,7 @@ class SteeringFiles:
             re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in about
         ):
             return False
-        return not self._any(
-            imported, lambda p: p != path and _is_source(p) and not self._loader(p)
-        )
+        return not self._any(imported, lambda p: p != path and _is_source(p))
 
     def _is_expectation(self, path: str) -> bool:
         pure = PurePosixPath(path)
@@ -314,7 +278,6 @@ _TEMPLATES = frozenset({".html", ".htm", ".xhtml", ".po", ".pot"})
 # ------------------------------------------------------------- what configuration loads or starts
 
 _INI = re.compile(r"\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml")
-_MAKEFILE = re.compile(r"(?:makefile[^/]*|\.mk)$", re.IGNORECASE)
 _SCRIPT_CONFIGURATION = re.compile(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$")
 _PLUGIN_OPTION = re.compile(r"(?<![\w-])-p[\s'\",=]*[A-Za-z_][\w.]*")
 _TEST_RUNNER = re.compile(r"\bTEST_RUNNER\s*=\s*['\"][\w.]+")
@@ -331,74 +294,39 @@ _SCRIPT_NAMES = re.compile(
     r"|^\s*(?:-\s*|require:\s*|--require\s+|-r\s+)\.{0,2}/?[\w./-]+$",
     re.MULTILINE,
 )
-_VARIABLE = re.compile(r"^(?:export\s+)?(\w+)[ \t]*[:?]{0,2}=[ \t]*(.*)$", re.MULTILINE)
-_USED = re.compile(r"\$[({](\w+)[)}]")
-_NESTED = 3  # variables in the values of variables
-_RULE = re.compile(
-    r"^([A-Za-z][\w .-]*)::?(?![:=])([^=;\n]*)((?:\n[\t ][^\n]*|\n(?=\n))*)", re.MULTILINE
-)
 _RUNNER_SECTIONS = ("jest", "mocha", "ava", "vitest", "tap", "nyc", "c8", "babel")
 
-# What a file is an argument of if a command starts or loads it.
+# What a file is an argument of if a command loads it.
 _STARTS = (
-    r"(?:^|[\n;&|@\"'])\s*(?:\w+=\S*\s+)*(?:exec\s+)?"
-    r"(?:(?:\S*/)?(?:node|sh|bash|python[\d.]*|pypy3?|ts-node|tsx|ruby|perl|\$\S+)\s+(?:-m\s+)?)?"
-    r"|\s(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*"
-    r"|--globalSetup)[\s=]+"
+    r"\s(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*|--globalSetup)"
+    r"[\s=]+"
 )
 
 
-def _loads(path: str, text: str, variables: Mapping[str, str]) -> str:
-    """Return the parts of a configuration file that load files or start commands."""
+def _loads(path: str, text: str) -> str:
+    """Return the parts of a configuration file that load files."""
     name = path.rpartition("/")[2]
-    if _MAKEFILE.search(name) or name.endswith("justfile"):
-        text = _recipes(text)
-        for _ in range(_NESTED):
-            text = _USED.sub(lambda use: variables.get(use[1], use[0]), text)
-        return text
     if name == "package.json":
         return _of_scripts(text)
-    if name == "noxfile.py":
-        calls = re.findall(r"\.run\w*\(([^)]*)\)", text)
-        return "\n".join(" ".join(re.findall(r"['\"]([^'\"\n]+)['\"]", call)) for call in calls)
-    parts = [text] if name.lower().startswith(("tox.", "taskfile.")) or "." not in name else []
     if _INI.fullmatch(name):
-        parts += _PLUGIN_OPTION.findall(text)
-    elif name == "conftest.py":
-        parts += _CONFTEST.findall(text)
-    elif name.endswith("settings.py"):
-        parts += _TEST_RUNNER.findall(text)
-    elif _SCRIPT_CONFIGURATION.search(name):
-        parts += (f"\n{found[0]}" for found in _SCRIPT_NAMES.finditer(text))
-    return "\n".join(parts)
-
-
-def _recipes(text: str) -> str:
-    """Return the recipes of a Makefile's goals for tests, and of what they need."""
-    rules = {
-        name: (needs.split(), recipe)
-        for names, needs, recipe in _RULE.findall(text)
-        for name in names.split()
-    }
-    goals = [name for name in rules if re.search(r"test|check", name)]
-    for name in goals:  # grows while it is read
-        goals.extend(need for need in rules[name][0] if need in rules and need not in goals)
-    return "\n".join(rules[name][1] for name in goals)
+        return "\n".join(_PLUGIN_OPTION.findall(text))
+    if name == "conftest.py":
+        return "\n".join(_CONFTEST.findall(text))
+    if name.endswith("settings.py"):
+        return "\n".join(_TEST_RUNNER.findall(text))
+    if _SCRIPT_CONFIGURATION.search(name):
+        return "".join(f"\n{match[0]}" for match in _SCRIPT_NAMES.finditer(text))
+    return ""
 
 
 def _of_scripts(text: str) -> str:
-    """Return the test scripts of a package.json with those that they run, and runners' sections."""
+    """Return the scripts of a package.json for tests, and its sections of runners."""
     try:
         package = json.loads(text)
-        scripts = {name: str(script) for name, script in package.get("scripts", {}).items()}
-    except (ValueError, RecursionError, AttributeError):
+        scripts = [s for name, s in package.get("scripts", {}).items() if "test" in name]
+        return "\n".join([*scripts, *(json.dumps(package.get(r, {})) for r in _RUNNER_SECTIONS)])
+    except (ValueError, RecursionError, AttributeError, TypeError):
         return ""
-    names = [name for name in scripts if re.search(r"(?:^|pre|post)tests?\b", name)]
-    for name in names:  # grows while it is read
-        called = re.findall(r"(?:run|yarn|pnpm)\s+([\w:.-]+)", scripts[name])
-        names.extend(one for one in called if one in scripts and one not in names)
-    sections = (json.dumps(package.get(runner, {})) for runner in _RUNNER_SECTIONS)
-    return "\n".join([*(scripts[name] for name in names), *sections])
 
 
 def _names(path: str, configuration: str, loads: str) -> bool:
@@ -503,46 +431,9 @@ def _import_of(path: str) -> str:
     return rf"(?:\brequire\(|\bimport\b|\bfrom)[\s(]*['\"](?:[^'\"\n]*/)?{name}(?:\.\w+)?['\"]"
 
 
-# --------------------------------------------------------------------------------- assertions
-
 # Names of modules that hold helpers for tests.
 _FOR_TESTS = re.compile(
-    r"(?:^|[/_.-])(?:testing|test[_-]?(?:utils?|helpers?|support)|testutils?|asserts?|assertions?"
-    r"|matchers)(?:[/_.-]|$)",
+    r"(?:^|[/_.-])(?:testing|test[_-]?(?:utils?|helpers?|support)|testutils?)(?:[/_.-]|$)",
     re.IGNORECASE,
 )
-_CHECKS = ("check", "compare", "ensure", "expect", "match", "should", "verify")
-_ASSERTS = re.compile(r"\b(?:assert\w*|expect|throw|raise|panic!?|t\.(?:Error|Fatal|Fail)\w*)\b")
 _NAMED = re.compile(r"(?:function\s+|func\s+(?:\([^)]*\)\s*)?|fn\s+|(?:const|let|var)\s+)(\w+)")
-
-
-def _changed_assertions(change: FileChange) -> list[str]:
-    """Return the names of assertion functions that a change to a source file touches, sorted."""
-    for_tests = _FOR_TESTS.search(change.path) is not None
-    if language_of(change.path) == "python":
-        before, after = _assertions(change.before), _assertions(change.after)
-        starts = ("assert", *(_CHECKS if for_tests else ()))
-        names = (name for name in before if name.lower().lstrip("_").startswith(starts))
-        return sorted(name for name in names if after.get(name) != before[name])
-    text = _text(change.before)
-    differing = set(text.splitlines()) ^ set(_text(change.after).splitlines())
-    if for_tests and any(map(_ASSERTS.search, differing)):
-        return sorted({*_NAMED.findall(text)})
-    return []
-
-
-def _assertions(data: bytes | None) -> dict[str, str]:
-    """Return the functions that assert, or raise AssertionError, with their code."""
-    functions: dict[str, str] = {}
-    for node in ast.walk(tree_of(data)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if any(map(_fails, ast.walk(node))):
-            functions[node.name] = functions.get(node.name, "") + ast.dump(node)
-    return functions
-
-
-def _fails(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assert) or (
-        isinstance(node, ast.Name) and node.id == "AssertionError"
-    )

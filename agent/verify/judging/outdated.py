@@ -123,6 +123,17 @@ def is_own_assertion(test: str, text: str) -> bool:
     return error_line is not None and error_line[0] == "AssertionError"
 
 
+def asserted_in(text: str, paths: Collection[str]) -> str:
+    """Return which file holds the assertion of Python that failed, if it is one of `paths`."""
+    places = list(_PLACE.finditer(text)) or [
+        m for m in _FRAME.finditer(text) if not _LIBRARY.search(m["path"])
+    ]
+    if not places or not assertion(text).startswith(("assert", "AssertionError")):
+        return ""
+    last = f"/{places[-1]['path']}"
+    return next((path for path in sorted(paths) if last.endswith(f"/{path}")), "")
+
+
 # ------------------------------------------------------------------- which tests the reply names
 
 _PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+)\)")  # by unittest

@@ -78,7 +78,7 @@ def test_a_test_that_asserts_the_old_behaviour_is_shown_apart(validate: Validate
     assert refused.verdict is Verdict.REGRESSED
     report = validate(OutdatedTest(RIGHT, WHY))
     assert report.verdict is Verdict.VERIFIED, report.reason
-    first = "Outdated are 1 of 4 existing tests of the changed code."
+    first = "Outdated are 1 of 5 existing tests of their files."
     assert report.reason.startswith(f"{first} Fails on the base, passes with the patch: ")
     assert report.reason.endswith(f"- {RIGHT}: {WHY} (assert 90 == 270)")
     (finding,) = report.outdated

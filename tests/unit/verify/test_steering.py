@@ -13,9 +13,6 @@ from agent.verify.steering import SteeringFiles, group_changes
 from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
 
-TESTS = {"tests/test_a.py": "from shop.testing import assert_total\nassert_total(1)\n"}
-HELPER = "def assert_total(x):\n    assert x == 1\n\n\ndef total():\n    return 1\n"
-
 
 def why(
     path: str,
@@ -73,23 +70,10 @@ LOADING = {
     "jest.config.js": ("module.exports = {setupFiles: ['<rootDir>/src/env.js']}\n", "src/env.js"),
     "vitest.config.ts": ("import { x } from './tools/x'\nexport default x\n", "tools/x.ts"),
     ".mocharc.yml": ("require:\n  - ./lib/register.js\n", "lib/register.js"),
-    "package.json": (
-        json.dumps({"scripts": {"test": "npm run unit", "unit": "node ./scripts/run.js"}}),
-        "scripts/run.js",
-    ),
     "web/package.json": (
         json.dumps({"scripts": {"test": "mocha -r ./src/setup"}}),
         "web/src/setup.js",
     ),
-    "Makefile": ("test: prepare\n\tpytest\nprepare:\n\t@./tools/prepare.sh\n", "tools/prepare.sh"),
-    "GNUmakefile": (
-        "PY ?= python3\nRUN = $(PY)\ntest:\n\t$(RUN) tools/check.py\n",
-        "tools/check.py",
-    ),
-    "tests.mk": ("test:\n\tpython -m tools.check\n", "tools/check.py"),
-    "sub/Makefile": ("test:\n\t${RUNNER} ./run.py\n", "sub/run.py"),
-    "tox.ini": ("[testenv]\ncommands =\n    python tools/run.py\n", "tools/run.py"),
-    "noxfile.py": ("def t(session):\n    session.run('python', 'tools/r.py')\n", "tools/r.py"),
 }
 
 
@@ -106,8 +90,6 @@ def test_what_the_bases_configuration_loads_steers(configuration: str) -> None:
     ("configuration", "text", "source"),
     [
         ("tox.ini", "[testenv]\ndeps = -r needs.txt\n", "needs.txt"),
-        ("Makefile", "run:\n\tpython shop/main.py\ntest:\n\tpytest\n", "shop/main.py"),
-        ("Makefile", "LINT = mypy\ncheck:\n\t$(LINT) shop/main.py\n", "shop/main.py"),
         ("package.json", '{"scripts": {"start": "node src/index.js"}}', "src/index.js"),
         ("package.json", '{"main": "src/index.js", "scripts": {"test": "jest"}}', "src/index.js"),
         ("conftest.py", "from shop.app import create_app\n", "shop/app.py"),
@@ -142,21 +124,8 @@ def test_a_manifest_steers_by_its_parts(path: str, before: str, after: str, stee
 
 
 ONLY_TESTS = "only tests use it"
-ASSERTS = "it changes assertions that tests use"
 EXPECTED = "existing tests compare with it, and no source file mentions it"
 
-SCRIPT = {
-    "Makefile": "test:\n\tsh tools/test.sh\n",
-    "tools/test.sh": "set -e\npython tools/check.py\n",
-    "tools/check.py": "x = 1\n",
-}
-CHECKED = {
-    "Makefile": "test:\n\tpython tools/check.py\n",
-    "tools/check.py": "from compare import same\nfrom shop.price import total\n",
-    "tools/compare.py": "def same(a, b):\n    return a == b\n",
-    "shop/__init__.py": "",
-    "shop/price.py": "def total():\n    return 1\n",
-}
 FIXTURES = {
     "shop/fakes.py": "import pytest\n\n\n@pytest.fixture\ndef shop():\n    return 1\n",
     "shop/price.py": "def total():\n    return 1\n",
@@ -172,11 +141,6 @@ NODE = {
     "lib/a.js": "exports.a = 1\n",
     "test/a.test.js": "const { same } = require('../lib/same.js')\nrequire('../lib/a')\n",
 }
-ASSERTING = {**TESTS, "shop/testing.py": HELPER}
-BENT = HELPER.replace("x == 1", "x == 1 or True")
-USED = {**ASSERTING, "shop/app.py": "from shop.testing import total\n"}
-SCRIPT_HELPER = "function expectTotal(x) {\n  assert.equal(x, 1);\n}\n"
-SCRIPT_ASSERTING = {"src/testing.js": SCRIPT_HELPER, "test/a.test.js": "expectTotal(1)"}
 DATA = {
     "tests/test_a.py": "def test_a():\n    assert run() == open('shop/wanted.json').read()\n",
     "shop/wanted.json": "1",
@@ -187,11 +151,6 @@ DATA = {
 @pytest.mark.parametrize(
     ("path", "files", "after", "reason"),
     [
-        ("tools/check.py", SCRIPT, "x", "tools/test.sh loads it into the test run"),
-        # a module beside the script that runs tests
-        ("tools/compare.py", CHECKED, "x", ONLY_TESTS),
-        ("shop/price.py", CHECKED, "x", ""),
-        ("tools/compare.py", {**CHECKED, "shop/price.py": "import tools.compare\n"}, "x", ""),
         # a module that imports a library for tests
         ("shop/fakes.py", FIXTURES, "x", ONLY_TESTS),
         ("shop/price.py", {**FIXTURES, "tests/test_a.py": "import shop.price\n"}, "x", ""),
@@ -206,13 +165,6 @@ DATA = {
         ("lib/a.js", NODE, "x", ""),
         ("lib/same.js", {**NODE, "lib/a.js": "require('./same')\n"}, "x", ""),
         ("lib/same.js", {**NODE, "package.json": '{"main": "lib/same.js"}'}, "x", ""),
-        # assertions
-        ("shop/testing.py", ASSERTING, BENT, ASSERTS),
-        ("shop/testing.py", USED, BENT, ASSERTS),
-        ("shop/testing.py", USED, HELPER.replace("return 1", "return 2"), ""),
-        ("shop/testing.py", {"shop/testing.py": HELPER}, BENT, ""),
-        ("src/testing.js", SCRIPT_ASSERTING, SCRIPT_HELPER.replace("equal", "ok"), ASSERTS),
-        ("src/testing.js", SCRIPT_ASSERTING, f"// more\n{SCRIPT_HELPER}", ""),
         # data that only tests read
         ("shop/wanted.json", DATA, "2", EXPECTED),
         ("shop/wanted.json", {**DATA, "shop/a.py": "open('wanted.json')\n"}, "2", ""),
@@ -222,10 +174,6 @@ def test_what_only_tests_use_steers(
     path: str, files: dict[str, str], after: str, reason: str
 ) -> None:
     assert why(path, files, after) == reason
-
-
-def test_an_assertion_that_a_new_test_uses_steers() -> None:
-    assert why("shop/testing.py", {"shop/testing.py": HELPER}, BENT, ("assert_total(1)",)) != ""
 
 
 @pytest.mark.parametrize(
@@ -240,12 +188,6 @@ def test_an_assertion_that_a_new_test_uses_steers() -> None:
 def test_it_is_source_if_the_issue_is_about_it(issue: str, reason: str) -> None:
     change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
     assert SteeringFiles(MemorySnapshot(FIXTURES), (), issue).why(change) == reason
-
-
-def test_a_new_module_beside_that_script_hides_the_one_of_the_source() -> None:
-    changes = [edit("tools/shop/__init__.py", None, ""), edit("tools/other.py", None, "")]
-    groups = group_changes(changes, MemorySnapshot(CHECKED))
-    assert list(groups.hiding) == ["tools/shop/__init__.py"]
 
 
 def test_the_user_lifts_it_by_allow() -> None:

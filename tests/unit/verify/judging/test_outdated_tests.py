@@ -6,6 +6,7 @@ import pytest
 
 from agent.types import OutdatedTest
 from agent.verify.judging.outdated import (
+    asserted_in,
     declared_for,
     is_own_assertion,
     placed_test,
@@ -46,6 +47,20 @@ def test_assertions_of_the_test(text: str) -> None:
 @pytest.mark.parametrize("text", ["", IN_SOURCE, ERROR, DEEP, PLAIN_ERROR, PLAIN_SOURCE])
 def test_errors_and_assertions_of_the_source(text: str) -> None:
     assert not is_own_assertion(TEST, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (IN_SOURCE, "shop/price.py"),
+        (PLAIN_SOURCE, "shop/price.py"),
+        (DEEP, ""),
+        (LONG, ""),
+        ("", ""),
+    ],
+)
+def test_the_place_of_an_assertion_in_source(text: str, place: str) -> None:
+    assert asserted_in(text, ("shop/price.py", "a.py")) == place
 
 
 def test_an_id_names_a_test_and_all_of_its_parameters() -> None:
