@@ -324,7 +324,8 @@ def _is_prose(change: FileChange) -> bool:
 def _without_docstrings(data: bytes | None) -> str:
     tree = tree_of(data)
     for node in ast.walk(tree):
-        for part in list(getattr(node, "body", ())) if not isinstance(node, ast.Lambda) else ():
+        body = getattr(node, "body", ())
+        for part in body if isinstance(body, list) else ():
             if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
                 part.value.value = ""
     return ast.dump(tree)
