@@ -1,12 +1,7 @@
 """Rules about paths: which files are tests, and how a Python file is imported. Pure.
 
-Three questions about tests have different answers:
-
-- `agent.repository.is_test_path`: does the file belong to the tests? Fixtures, helpers and
-  `conftest.py` do. Retrieval ranks such files apart from source.
-- `is_test_file`: does the file hold tests that a runner can be given? Fixtures and helpers do not.
-- `is_test_side`: can the file not be part of a fix? That holds for files that belong to the tests
-  and for those that configure the test run.
+`agent.repository.is_test_path`: does the file belong to the tests, as fixtures do? `is_test_file`:
+does it hold tests that a runner can be given? `is_test_side`: can it not be part of a fix?
 """
 
 from __future__ import annotations
@@ -98,11 +93,7 @@ def is_python_test(path: str) -> bool:
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a file holds tests: by its name, or by its folder where the language does that.
-
-    Python as `is_python_test`; `x_test.go`; `x.test.ts`, `x.spec.js` and what lies in `__tests__`
-    or below `test` and `spec`; `XTest.java`; `tests/x.rs` and `tests.rs`. Helpers hold none.
-    """
+    """Whether a file holds tests, by its name or, where the language does that, its folder."""
     language = language_of(path)
     if language == "python":
         return is_python_test(path)

@@ -10,14 +10,11 @@ whole       the whole patch, if it changes tests        selected, as far    that
             or their configuration                      as they are left    skipped or weakened
 
 `before` runs once for all attempts and is cached on disk (`agent.verify.trees`). No tree has the
-excluded changes of a patch: start-up files, package metadata (which names plugins), byte code, and
-new modules that would hide the standard library's or the test runner's.
+excluded changes of a patch (`agent.verify.steering`).
 
 Tests that decide are run once more: one that gives different results is flaky and decides nothing.
-Failures are repeated under the same conditions, and only in whole runs of test files: a hang or a
-crash is not flaky. A command is repeated for a failure only if its exit code is all that is known
-of it, because it cannot be run in part. What passes newly is repeated under other conditions
-(`Task.deciding`), on the base and with the patch, and then replayed as plain code.
+What passes newly is repeated under other conditions (`Task.deciding`), on the base and with the
+patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
@@ -87,13 +84,9 @@ _MOST_FLAKES = 20
 class Plan:
     """The trees and tests of the runs for one patch (see the module's table).
 
-    `new_tests` are the reply's tests and their helpers, and `new_paths` the files of them to run.
-    `whole` is None where the patch changes neither tests nor configuration. `configuration` is only
-    in the whole tree. `edited_tests` are the existing tests that the patch changes. `only_tests`
-    means that the patch changes nothing but tests and their configuration. `tests` are all changes
-    to tests. `held` says by path why the deciding runs take a file of `configuration` from the
-    base. `hiding` says which modules new files would hide. `earlier_tests` are the paths of
-    `new_paths` that earlier replies brought.
+    `new_tests` are the reply's tests and their helpers, and `new_paths` the files of them to run;
+    `earlier_tests` are those of earlier replies. `held` says by path why the deciding runs take a
+    file of `configuration` from the base. `hiding` says which modules new files would hide.
     """
 
     selected: tuple[SelectedTest, ...]
@@ -124,13 +117,9 @@ def make_plan(
     installed: Collection[str] = (),
     issue: str = "",
 ) -> Plan:
-    """Plan the runs for one patch and the reply's reproduction test, if it has one.
+    """Plan the runs for one patch, the reply's test, and the tests of `earlier` replies.
 
-    The tests of `earlier` replies are run with it: what they show does not end with their reply.
-
-    `selected` are the project's tests. Without `own_tests` the reply's tests are not run: they
-    decide nothing where the deciding tests are given. `allow`, `installed` and `issue` are as for
-    `group_changes`.
+    Without `own_tests` none of these is run. `selected` are the project's tests.
     """
     roots = import_roots(snapshot, patch.changes)
     groups = group_changes(
@@ -277,11 +266,7 @@ def _reproduction(
 
 @dataclass(frozen=True, slots=True)
 class PlanRuns:
-    """The runs of a plan, under the names of `agent.verify.plan`; None if not run.
-
-    `by_files` means that `before`, `after` and `whole` ran the plan's test files and not a command
-    with its own choice of tests.
-    """
+    """The runs of a plan; None if not run. `by_files`: of the plan's test files, not a command."""
 
     before: TestRun | None = None
     new_before: TestRun | None = None
@@ -475,8 +460,6 @@ class PlanExecution:
             if other not in files and not any(stem in data for data in others):
                 names[path] = other
         return names
-
-    # ------------------------------------------------------------------------------------- jobs
 
     def _run(self, *tasks: Task) -> list[TestRun]:
         return self.executor.run(tasks, self.cancel)

@@ -1,8 +1,6 @@
-"""The validators of the pipeline.
+"""The validators of the pipeline; the steps are in `agent.verify.patch_validation`."""
 
-`SandboxValidator` checks the syntax, runs tests before and after the patch, and reaches a verdict;
-the steps are in `agent.verify.patch_validation`. `NullValidator` (`--no-tests`) runs nothing.
-"""
+# ruff: noqa: D102  (the methods are those of `agent.types.protocols.Validator`)
 
 from __future__ import annotations
 
@@ -60,11 +58,11 @@ _T = TypeVar("_T")
 class NullValidator:
     """Checks syntax only: the verdict is BROKEN_SYNTAX or UNVERIFIED, the backend "none"."""
 
-    async def check(self) -> None:
-        """Do nothing: no command is run."""
+    async def check(self) -> None: ...
 
-    async def prepare(self) -> None:
-        """Do nothing."""
+    async def prepare(self) -> None: ...
+
+    async def aclose(self) -> None: ...
 
     async def validate(
         self,
@@ -73,7 +71,6 @@ class NullValidator:
         earlier: Sequence[ReproductionTest] = (),
         outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
-        """Report what no longer parses. No test is run."""
         started = time.perf_counter()
         problems = check_syntax(patch.changes)
         if problems:
@@ -82,20 +79,14 @@ class NullValidator:
         return ValidationReport(Verdict.UNVERIFIED, _NO_TESTS, "none", seconds=seconds)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
-        """Return a run without outcomes."""
         return nothing_run(_NO_TESTS)
 
     @property
     def why_no_commands(self) -> str:
-        """Nothing is run."""
         return "commands are switched off with the tests (--no-tests)"
 
     async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
-        """Run nothing."""
         return CommandRun(self.why_no_commands)
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 def quiet(event: Event, /) -> None:
@@ -198,10 +189,9 @@ class SandboxValidator:
         return replace(report, reason=reason, notes=tuple(notes), seconds=seconds)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
-        """Run test files on the patched tree, or on the base where `patch` is None.
+        """Run test files on the patched tree, or on the base; without paths, those of the patch.
 
-        The tests' configuration is as on the base. Missing paths are left out. Without paths it
-        runs the tests that belong to the patch, or to the problem where there is no patch.
+        The tests' configuration is as on the base. Missing paths are left out.
         """
         roots = import_roots(self._snapshot, patch.changes if patch else ())
         groups = group_changes(patch.changes if patch else (), self._snapshot, roots)
@@ -238,8 +228,6 @@ class SandboxValidator:
         return CommandRun(
             streams(result), result.exit_code, result.ended.value, found.contents, found.left_out
         )
-
-    # ------------------------------------------------------------------------------- in the thread
 
     def _check(self, cancel: threading.Event) -> None:
         self._executor.set_up(cancel)
@@ -282,8 +270,6 @@ class SandboxValidator:
         )
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
         return (*(test.path for test in chosen), *sorted(new))
-
-    # ------------------------------------------------------------------------------ the event loop
 
     async def _in_thread(self, work: Callable[[threading.Event], _T]) -> _T:
         """Run blocking work in a thread. A cancellation stops its processes and awaits its end."""

@@ -1,19 +1,10 @@
 """A pytest plugin that writes one JSON line for each thing that happens to a test.
 
 It runs inside the sandbox, in the target's interpreter: Python 3.7 or later and pytest 5 or later,
-nothing beside the standard library and pytest, and no warnings (projects turn them into errors). It
-is in a folder of its own, because that folder joins the target's PYTHONPATH.
-
-The lines go to the pipe that SANDBOX_REPORT names. The last one is `finish`: without it the run
-ended before pytest did, and the report is incomplete. Two more accounts of the same run come beside
-it: the JUnit file that pytest itself writes to SANDBOX_JUNIT, and the exit code. PATCHSHOT_SEAL
-names a file with the key that lines are signed with (`agent.verify.reports`).
-
-The variables and the key are read and removed before any file of the target is imported; so pytest
-runs that tests start write nothing. The reader is `agent.verify.reports`.
-
-This makes tampering evident, not impossible: code under test shares this process, and code that is
-written against this very file can find the key and write what it likes.
+without warnings (projects turn them into errors). The lines go to the pipe that SANDBOX_REPORT
+names; without the last one, `finish`, the run ended before pytest did. pytest's own JUnit file goes
+to SANDBOX_JUNIT. PATCHSHOT_SEAL names a file with the key that lines are signed with. The variables
+and the key are removed before any file of the target is imported. `agent.verify.reports` reads.
 
 PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes time.
 """

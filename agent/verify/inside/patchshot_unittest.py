@@ -4,11 +4,8 @@
     patchshot_unittest.py --hook tests/runtests.py ...    another runner, or `-m unittest ...`
 
 It runs inside the sandbox in the target's interpreter: Python 3.7 or later, standard library only.
-PATCHSHOT_ROOT names the root of the workspace. The lines are those of patchshot_pytest, the ids too
-(`tests/test_a.py::Case::test_x`). Every unittest runner calls the methods of
-`unittest.TestResult`, and these are recorded whatever the runner prints.
-
-Beside `unittest.TestCase` classes, plain functions `test_*` of files that take no arguments run.
+PATCHSHOT_ROOT names the root of the workspace. Every unittest runner calls the methods of
+`unittest.TestResult`, which are recorded. Plain functions `test_*` without arguments run too.
 """
 
 # ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118, PTH120

@@ -1,10 +1,8 @@
 """What our runners share: the writer of report lines, and a check of the test runner itself.
 
-It runs inside the sandbox beside our runners, under Python 3.7 or later, with the standard library
-only. `RunnerWatch` notices when the code under test changes the test runner that judges it: it
-remembers the runner before any file of the target is imported, and compares once tests are
-collected and again when they have run. Fixtures that patch for the length of one test are gone by
-then.
+It runs inside the sandbox under Python 3.7 or later, with the standard library only. `RunnerWatch`
+remembers the test runner before any file of the target is imported, and compares once tests are
+collected and when they have run. Fixtures that patch for the length of one test are gone by then.
 """
 
 # ruff: noqa: PTH108, PTH118, PTH123  (pathlib would be imported for a few calls)

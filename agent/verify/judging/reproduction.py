@@ -1,10 +1,7 @@
 """Judges the tests that a patch brings: the reply's reproduction test and new test files. Pure.
 
-Such a test is evidence if it fails on the base and passes with the patch. It is not proof, because
-the author of the patch wrote it. It must fail for the issue's reason: a test that fails on the base
-only because it uses a name that the patch adds would fail there in any case. A test of a new
-feature looks like that, so it counts if the issue itself mentions the name, and not otherwise. (A
-test that cannot be collected or set up for a reason of its own fails with the patch too.)
+Such a test is evidence if it fails on the base and passes with the patch, for the issue's reason.
+One that fails only because it uses a name that the patch adds counts if the issue mentions the name.
 """
 
 from __future__ import annotations

@@ -72,15 +72,11 @@ _SHOWN = 3
 class VerdictEvidence:
     """What the runs and the patch show.
 
-    `before`, `after` and `comparison` are of the project's tests; failures that are excused as
-    `outdated` are left out of `comparison`. Of its tests that pass newly, `proof` ones do so in the
-    second runs `again` too, `flaky` ones do not, and `unrelated` ones fail as plain code.
-    `whole` is the run of the whole patch with its changes to tests: `lost` tests pass without those
-    changes only, and `silenced` ones are red without them only. `tricks` say what makes the patch
-    incredible, and `needs` what the tests lack here. `only_tests`: the patch changes nothing that
-    could fix an issue. `weakened` says what it takes away from the existing `edited_tests`. `held`
-    are files of the patch that were as on the base, with the reason. `named_command`: the user
-    named the command.
+    `comparison` is of the project's tests without failures that are excused as `outdated`. Of tests
+    that pass newly, `proof` ones do so in the second runs `again` too, `flaky` ones do not, and
+    `unrelated` ones for another reason. `lost` tests pass only without the patch's changes to
+    tests, and `silenced` ones are red only without them. `tricks` say what makes the patch
+    incredible, `weakened` what it takes away from existing tests, `held` what was as on the base.
     """
 
     before: TestRun | None = None
