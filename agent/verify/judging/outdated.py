@@ -22,7 +22,7 @@ from agent.verify.judging.wording import assertion, listed, number
 from agent.verify.path_rules import is_test_side
 
 MOST_SHARE = 4
-"""At most one of so many tests of the same files may be outdated: a wrong patch fails most of them."""
+"""At most one of so many tests of the same files may be outdated: a wrong patch fails most."""
 
 # Tests that the verdict lists for review. The JSON result has all of them.
 _LISTED = 20

@@ -1,7 +1,7 @@
 """Judges the tests that a patch brings: the reply's reproduction test and new test files. Pure.
 
 Such a test is evidence if it fails on the base and passes with the patch, for the issue's reason.
-One that fails only because it uses a name that the patch adds counts if the issue mentions the name.
+One that fails only because it uses a name that the patch adds counts if the issue mentions it.
 """
 
 from __future__ import annotations

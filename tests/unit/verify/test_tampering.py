@@ -253,10 +253,8 @@ def test_an_assertion_in_source_that_the_patch_bends(tried: Tried) -> None:
     )
     files = {**FILES, "helper.py": HELPER}
     report = tried(edit("helper.py", HELPER, bent), files=files, test=test)
-    assert report.verdict is Verdict.REGRESSED, report.reason
-    assert "helper.py: it changes assertions that tests use" in report.reason
-    fixed = tried(FIX, edit("helper.py", HELPER, bent), files=files, test=test)
-    assert fixed.verdict is Verdict.VERIFIED, fixed.reason  # by the base's own assertion
+    assert report.verdict is Verdict.NOT_REGRESSED, report.reason
+    assert "the patch changes helper.py, whose assertion fails on the base" in report.reason
 
 
 def test_configuration_that_the_issue_is_about_needs_the_users_word(tried: Tried) -> None:
