@@ -328,7 +328,8 @@ def in_words(record: RunRecord, *, has_patch: bool) -> str:
     if record.status is Status.USAGE and not usage.calls:
         total = ""
     if record.status is Status.ACCEPTED:
-        return f"{(record.verdict or 'accepted').upper()}: {record.message}{total}"
+        shown = {"given": " (given tests)", "own": " (own test)"}.get(record.evidence or "", "")
+        return f"{(record.verdict or 'accepted').upper()}{shown}: {record.message}{total}"
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""
     if record.status is Status.UNVERIFIED:
         rest = "; the diff applies, but nothing shows that it is right"
