@@ -1,10 +1,7 @@
-"""Read the report of `agent eval patches` or of the SWE-bench harness, in each of its formats.
+"""Read the report of `agent eval patches` or of the SWE-bench harness, which has entries by
+instance, at the top level or below `instances`: `{"ID": {"resolved": true, "tests_status": ...}}`.
 
-A report has either entries by instance, at the top level or below `instances`, such as `{"ID":
-{"resolved": true, "tests_status": {"FAIL_TO_PASS": {"success": [], ...}}}}`, or lists of ids, such
-as `{"resolved_ids": [], "unresolved_ids": [], ...}`.
-
-Read the files of a run without following links, because untrusted code may have made them.
+The files of a run are read without following links, because untrusted code may have made them.
 """
 
 from __future__ import annotations
@@ -129,10 +126,6 @@ class TestsStatus(_Part):
     pass_to_pass: _Lists = Field(default=TestLists(), validation_alias="PASS_TO_PASS")
 
 
-class _Check(_Part):
-    problems: _Names = ()
-
-
 class _Own(_Part):
     same_patch: bool = True
 
@@ -148,23 +141,17 @@ class Evaluated(_Part):
     suspicion: str = ""
     absent: _Names = ()
     notes: _Names = ()
-    check: Annotated[_Check, BeforeValidator(_an_object)] = _Check()
     own: Annotated[_Own, BeforeValidator(_an_object)] = _Own()
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Further remarks, one clause each."""
-        found = [self.reason, self.suspicion, *self.check.problems, *self.notes]
+        remarks = [self.reason, self.suspicion, *self.notes]
         if not self.own.same_patch:
-            found.append("the evaluated patch is another one than that of this run")
+            remarks.append("the evaluated patch is another one than that of this run")
         if self.absent:
-            found.append(f"{len(self.absent)} given tests were not known to the run")
-        return tuple(dict.fromkeys(remark for remark in found if remark))
-
-
-_RESOLVED = ("resolved_ids", "resolved")
-# The harness counts patches that it could not apply as errors.
-_UNRESOLVED = ("unresolved_ids", "empty_patch_ids", "error_ids", "unresolved")
+            remarks.append(f"{len(self.absent)} given tests were not known to the run")
+        return tuple(dict.fromkeys(filter(None, remarks)))
 
 
 def load_evaluation(path: Path) -> Mapping[str, Evaluated]:
@@ -182,47 +169,22 @@ def load_evaluation(path: Path) -> Mapping[str, Evaluated]:
             f"--evaluation {path}: not one JSON object ({error}); give the evaluation.json that "
             "`agent eval patches --output` wrote"
         ) from None
-    found = _by_id(value) | _from_lists(value)
-    if not found:
+    entries = value.get("instances", value) if isinstance(value, dict) else {}
+    parsed = {name: _entry(entry) for name, entry in _an_object(entries).items()}
+    evaluated = {name: entry for name, entry in parsed.items() if entry is not None}
+    if not evaluated:
         raise ConfigurationError(
             f"--evaluation {path}: does not say of any instance whether it is resolved; give the "
             "report of `agent eval patches`"
         )
-    return found
-
-
-def _by_id(value: Any) -> dict[str, Evaluated]:
-    if not isinstance(value, Mapping):
-        return {}
-    inner = value.get("instances")
-    entries = inner if isinstance(inner, Mapping) else value
-    found = {name: _entry(entry) for name, entry in entries.items()}
-    return {name: entry for name, entry in found.items() if entry is not None}
+    return evaluated
 
 
 def _entry(value: Any) -> Evaluated | None:
     if not isinstance(value, Mapping) or "resolved" not in value:
         return None
     try:
-        found = Evaluated.model_validate(value)
+        entry = Evaluated.model_validate(value)
     except ValidationError:
         return None
-    return found.model_copy(update={"resolved": None}) if found.outcome == "error" else found
-
-
-def _from_lists(value: Any) -> dict[str, Evaluated]:
-    """Read lists of ids, unless the report has entries by id, which are more detailed."""
-    if not isinstance(value, Mapping) or isinstance(value.get("instances"), Mapping):
-        return {}
-    found: dict[str, Evaluated] = {}
-    for names, resolved in ((_UNRESOLVED, False), (_RESOLVED, True)):
-        for name in names:
-            ids = value.get(name)
-            for one in ids if isinstance(ids, list) else ():
-                if isinstance(one, str):
-                    found[one] = Evaluated(resolved=resolved, reason=_why(name))
-    return found
-
-
-def _why(name: str) -> str:
-    return {"empty_patch_ids": "no patch", "error_ids": "it could not be evaluated"}.get(name, "")
+    return entry.model_copy(update={"resolved": None}) if entry.outcome == "error" else entry

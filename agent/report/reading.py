@@ -140,17 +140,11 @@ def _load_kept(
     tree, name = RunFiles(kept.folder.parent), kept.folder.name
     data = tree.read(name, RESULT)
     record = "the run has no result" if data is None else _record(data)
-    row = ReportRow(
-        kept.id,
-        folder_name(name),
-        (name,),
-        title=clean.line(kept.origin.title),
-        issue=kept.problem.text,
-        status="cut-off",
-        why=record if isinstance(record, str) else "",
-    )
+    title, issue = clean.line(kept.origin.title), kept.problem.text
+    row = ReportRow(kept.id, folder_name(name), (name,), title=title, issue=issue)
     if isinstance(record, str):
-        return ReportRun(row.title or row.id, (row,), tree, single=True)
+        row = replace(row, status="cut-off", why=record)
+        return ReportRun(title or row.id, (row,), tree, single=True)
     return _single(row, record, tree, evaluation, clean)
 
 
@@ -161,12 +155,11 @@ def _single(
     evaluation: Mapping[str, Evaluated] | None,
     clean: Cleaner,
 ) -> ReportRun:
-    row = replace(_with_record(row, record, clean), record=record, attempts=1)
+    evaluated = next(iter(evaluation.values())) if evaluation and len(evaluation) == 1 else None
+    row = replace(_with_record(row, record, clean), record=record, attempts=1, evaluated=evaluated)
+    title = row.title
     if record.issue is not None:
-        row = replace(row, issue=record.issue.text)
-    if evaluation and len(evaluation) == 1:
-        row = replace(row, evaluated=next(iter(evaluation.values())))
-    title = record.issue.title if record.issue else row.title
+        row, title = replace(row, issue=record.issue.text), record.issue.title
     return ReportRun(clean.line(title or row.id), (row,), tree, single=True, model=row.model)
 
 
@@ -232,30 +225,30 @@ def _journal(tree: RunFiles, notes: list[str]) -> tuple[list[str], dict[str, His
     """Return when drivers began, and the history of each instance."""
     begun: list[str] = []
     histories: dict[str, History] = {}
-    bad = 0
-    for line in tree.lines(JOURNAL):
-        entry = parse_entry(line)
-        if entry is None:
-            bad += 1
-        elif isinstance(entry, RunStarted):
+    entries = [parse_entry(line) for line in tree.lines(JOURNAL)]
+    for entry in entries:
+        if isinstance(entry, RunStarted):
             begun.append(entry.time)
-        else:
+        elif entry is not None:
             histories.setdefault(entry.id, History()).add(entry)
-    if bad:
-        notes.append(f"{JOURNAL}: {bad:,} lines cannot be read and are passed over")
+    _note_unreadable(JOURNAL, entries.count(None), notes)
     return begun, histories
 
 
 def _tasks(tree: RunFiles, notes: list[str]) -> list[SolverTask]:
-    tasks, bad = [], 0
+    tasks, unreadable = [], 0
     for line in tree.lines(TASKS):
         try:
             tasks.append(SolverTask.model_validate_json(line.decode("utf-8", "replace")))
         except ValidationError:
-            bad += 1
-    if bad:
-        notes.append(f"{TASKS}: {bad:,} lines cannot be read and are passed over")
+            unreadable += 1
+    _note_unreadable(TASKS, unreadable, notes)
     return tasks
+
+
+def _note_unreadable(name: str, number: int, notes: list[str]) -> None:
+    if number:
+        notes.append(f"{name}: {number:,} lines cannot be read and are passed over")
 
 
 def _row(
@@ -334,15 +327,6 @@ class CauseCount(_Model):
     kinds: dict[str, int]
 
 
-class VerdictCount(_Model):
-    """How many patches with one verdict resolve their issue, according to the evaluation."""
-
-    verdict: str
-    resolved: int
-    unresolved: int
-    not_evaluated: int
-
-
 class ReportSummary(_Model):
     """The figures of a report. Dollars and seconds; None stands for unknown.
 
@@ -360,7 +344,6 @@ class ReportSummary(_Model):
     statuses: dict[str, int]
     verdicts: dict[str, int]
     causes: tuple[CauseCount, ...]
-    verdict_by_resolved: tuple[VerdictCount, ...]
     cost_usd: float | None
     unpriced: int
     input_tokens: int
@@ -390,7 +373,6 @@ def summarise(run: ReportRun) -> ReportSummary:
         statuses=_counted(row.status for row in rows),
         verdicts=_counted(row.verdict or "none" for row in rows),
         causes=_causes(rows),
-        verdict_by_resolved=_crossed(rows) if evaluated else (),
         cost_usd=round(sum(prices), 6) if prices else None,
         unpriced=sum(row.usage.cost_usd is None for row in rows),
         input_tokens=sum(row.usage.input_tokens for row in rows),
@@ -419,17 +401,4 @@ def _causes(rows: Sequence[ReportRow]) -> tuple[CauseCount, ...]:
             kinds=_counted(row.kind for row in rows if row.group == group and row.kind),
         )
         for group, tone in sorted(counts, key=lambda one: (order.get(one[0], len(order)), one))
-    )
-
-
-def _crossed(rows: Iterable[ReportRow]) -> tuple[VerdictCount, ...]:
-    counts = Counter((row.verdict or "none", row.resolved) for row in rows)
-    return tuple(
-        VerdictCount(
-            verdict=verdict,
-            resolved=counts[verdict, True],
-            unresolved=counts[verdict, False],
-            not_evaluated=counts[verdict, None],
-        )
-        for verdict in sorted({verdict for verdict, _ in counts})
     )

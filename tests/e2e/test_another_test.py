@@ -90,11 +90,3 @@ def test_a_second_test_buys_no_verdict_and_there_is_no_third(
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "not-regressed"), done.stderr
     assert len(provider.chats) == 2
-
-
-def test_no_call_beyond_the_budget(user: User, make_repository: MakeRepository) -> None:
-    repository = make_repository(FILES)
-    for options in (("--max-calls", "1"), ("--max-tokens", "9500")):
-        done, provider = user.solve(repository, [WEAK, PROVES], "--json", *options)
-        assert json.loads(done.stdout)["verdict"] == "not-regressed", done.stderr
-        assert (done.returncode, len(provider.chats)) == (0, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -222,58 +221,3 @@ def test_two_writers_take_turns(make_repository: MakeRepository, tmp_path: Path)
     said = [writer.communicate(timeout=100)[1].decode() for writer in writers]
     assert content(repository) == EXPECTED, (said, time.monotonic() - started)
     assert sum("wrote 41 files" in text for text in said) == 1, said
-
-
-def test_the_conflict_in_json(target: Target) -> None:
-    require_sandbox()
-    done, _ = target.solve(meanwhile(target.calc.unlink), "--json")
-    result = json.loads(done.stdout)
-    assert done.returncode == result["exit_code"] == 5, done.stderr
-    assert result["status"] == "not-applied"
-    assert result["verdict"] == "verified"
-    assert result["written"] == []
-    assert "+    return a + b" in result["diff"]
-    assert "calc.py is gone" in result["message"]
-
-
-def test_undo_refuses_what_has_changed_since(target: Target) -> None:
-    require_sandbox()
-    target.solve(Good(REPLY))
-    target.calc.write_text(FIXED + "MORE = 1\n")
-    undone = target.undo()
-    assert undone.returncode == 5
-    assert undone.stdout == "nothing was written: calc.py has changed since it was written\n"
-    assert target.calc.read_text() == FIXED + "MORE = 1\n"
-
-
-def test_a_patch_without_changes_on_the_disk_is_no_failure(target: Target) -> None:
-    require_sandbox()
-    done, _ = target.solve(meanwhile(lambda: target.calc.write_text(FIXED)))
-    assert done.returncode == 0, done.stderr
-    assert "the files have this content already" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_changes_nothing(make_repository: MakeRepository, tmp_path: Path) -> None:
-    """The work tree is on a file system with room for some of the new files only."""
-    repository, reply = make_repository(OLD), many_edits(tmp_path)
-    small, after = tmp_path / "small", tmp_path / "after"
-    small.mkdir()
-    script = (
-        'mount -t tmpfs -o size=4M none "$0" && cp -a "$1/." "$0"; head -c 8M /dev/zero >"$0/big"; '
-        'truncate -s -40960 "$0/big"; '
-        'shift; "$@"; code=$?; rm "$0/big"; cp -a "$0/." "$AFTER"; exit $code'
-    )
-    done = run_agent(
-        "apply", "--apply", "--reply", str(reply), "--repo", str(small), "--json",
-        home=tmp_path,
-        prefix=["unshare", "-m", "sh", "-c", script, str(small), str(repository)],
-        AFTER=str(after),
-    )  # fmt: skip
-    if "mount:" in done.stderr or "unshare:" in done.stderr:
-        pytest.skip("no mount is allowed here")
-    assert done.returncode == 5, done.stderr
-    result = json.loads(done.stdout)
-    assert "No space left on device" in result["message"]
-    assert "+RENAMED = 3" in result["diff"]
-    assert content(after) == OLD

@@ -132,24 +132,3 @@ def test_a_plan_is_shown_to_people_and_programs(tmp_path: Path, repository: Path
     assert found["calls"] == 0
     assert all(0.0 <= step["score"] <= 1.0 for step in found["steps"])
     assert any(p["symbol"] == "Cart.total" for step in found["steps"] for p in step["places"])
-
-
-def test_a_plan_is_given_to_the_model(tmp_path: Path, repository: Path) -> None:
-    assert "A plan that a search made" not in solve(tmp_path, repository)
-    prompt = solve(tmp_path, repository, "--plan")
-    assert "A plan that a search made" in prompt
-    assert "-> shop/cart.py:" in prompt
-
-
-def test_the_corpus_of_vectors_needs_its_folder(tmp_path: Path, repository: Path) -> None:
-    issue = tmp_path / "issue.md"
-    issue.write_text(ISSUE)
-    asked = ("solve", "--problem", str(issue), "--repo", str(repository), "--corpora", "vectors")
-    done = run_agent(*asked, "--base-url", "http://127.0.0.1:1", "--model", "m", home=tmp_path)
-    assert done.returncode == 2
-    assert "give --precomputed FOLDER" in done.stderr
-
-
-def test_an_irrelevant_corpus_adds_nothing(tmp_path: Path, make_repository: MakeRepository) -> None:
-    root = make_repository({"a.py": "x = 1\n", "README.md": "# Zebras\n\nStripes of zebras.\n"})
-    assert "Background beside the code" not in solve(tmp_path, root, "--corpora", "docs,history")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import run_git
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import ChatRequest, Good
+from tests.support.behaviours import Good
 from tests.support.forge_server import ForgeServer
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
@@ -346,27 +346,3 @@ def test_a_patch_of_uncommitted_lines_is_printed_and_not_committed(target: Targe
     assert "+    return a + b" in done.stdout
     assert "nothing was committed: the patch changes what you have not committed" in done.stderr
     assert target.git("branch", "--list", "b") == ""
-
-
-def test_a_retry_is_committed_too(target: Target) -> None:
-    target.solve(*UNTESTED)
-    run = target.last_run()
-    with ScriptedProvider([Good(REPLY)]) as provider:
-        done = target.agent(
-            "retry", run, "--comment", "once more", "--branch", "b", "--accept-unverified",
-            "--no-tests", PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL="scripted",
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert target.git("show", "b:calc.py") == FIXED.strip()
-
-
-def test_a_push_that_fails_later_keeps_the_commit(target: Target, forge: ForgeServer) -> None:
-    def refuse(_: ChatRequest) -> str:
-        forge.refuse_pushes = 403
-        return REPLY
-
-    done, _ = target.solve("--branch", "fix", "--pr", *QUICK, step=refuse, **named(forge))
-    assert done.returncode == 5, done.stderr
-    assert "cannot be pushed to" in done.stderr
-    assert target.git("show", "fix:calc.py") == FIXED.strip()
-    assert not forge.opened

@@ -99,14 +99,6 @@ def test_help_loads_nothing_heavy() -> None:
     assert "LOADED []" in done.stdout, done.stdout[-500:] + done.stderr
 
 
-@pytest.mark.slow
-def test_every_command_has_help_with_an_example(user: User) -> None:
-    overview = user.ok("--help")
-    for command in ("solve", "search", "context", "apply", "index", "doctor", "demo"):
-        assert command in overview
-        assert f"agent {command}" in " ".join(user.ok(command, "--help").split())
-
-
 def test_search_finds_the_function_and_says_why(user: User, repository: Path) -> None:
     table = user.ok("search", "cart total of prices", "--repo", str(repository), "--explain")
     assert "Cart.total" in table.splitlines()[0]
@@ -141,18 +133,6 @@ def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> Non
     run_git(repository, "apply", "--check", str(user.home / "fix.diff"))
     user.ok("apply", "--reply", str(reply), "--repo", str(repository), "--apply")
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
-
-
-@pytest.mark.slow
-def test_doctor_says_what_works(user: User) -> None:
-    done = user.run(
-        "doctor", "--json", PATCHSHOT_MODEL="m", PATCHSHOT_BASE_URL="http://h.example/v1"
-    )
-    findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert findings["git"]["state"] == "ok"
-    assert "offline" in findings["tokenizer"]["detail"]
-    assert "http://h.example/v1" in findings["model"]["detail"]
-    assert findings["sandbox"]["detail"]
 
 
 @pytest.mark.slow
@@ -220,23 +200,6 @@ def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository:
 
 
 @pytest.mark.slow
-def test_embeddings_from_a_server_are_used_and_cached(user: User, repository: Path) -> None:
-    with ScriptedProvider([Good(REPLY)]) as provider:
-        variables = {
-            "PATCHSHOT_EMBED_BASE_URL": provider.base_url,
-            "PATCHSHOT_EMBED_MODEL": provider.model,
-        }
-        arguments = ("search", "--problem", "issue.md", "--repo", str(repository), "--json")
-        found = json.loads(user.ok(*arguments, **variables))
-        asked = len(provider.requests)
-        again = json.loads(user.ok(*arguments, **variables))
-        assert len(provider.requests) == asked > 0
-    features = {r["feature"] for hit in found["results"] for r in hit["reasons"]}
-    assert "cosine" in features
-    assert again["results"] == found["results"]
-
-
-@pytest.mark.slow
 def test_the_demo_ends_in_tests_that_failed_before_and_pass_after(user: User) -> None:
     require_sandbox()
     done = user.run("demo", "--json")
@@ -271,32 +234,6 @@ def test_solve_applies_the_patch_and_its_test(user: User, repository: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
     assert (repository / "tests/test_total.py").read_text() == TEST["content"]
-
-
-@pytest.mark.slow
-def test_no_tests_to_run_is_said_plainly(user: User, make_repository: MakeRepository) -> None:
-    require_sandbox()
-    bare = {path: text for path, text in FILES.items() if not path.startswith("tests/")}
-    repository = make_repository(bare)
-    reply = json.dumps({"edits": [EDIT]})
-    done, _ = user.solve(repository, [Good(reply)])
-    assert done.returncode == 11
-    assert "unverified" in done.stderr.splitlines()[-1]
-    assert "self.prices)" in done.stdout
-    done, _ = user.solve(repository, [Good(reply)], "--accept-unverified")
-    assert done.returncode == 0
-
-
-def test_a_dead_embedding_server_is_said_once_and_words_decide(
-    user: User, repository: Path
-) -> None:
-    done = user.run(
-        "search", "cart total", "--repo", str(repository), "--json",
-        PATCHSHOT_EMBED_BASE_URL="http://127.0.0.1:9/v1", PATCHSHOT_EMBED_MODEL="e",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["results"][0]["symbol"] == "Cart.total"
-    assert done.stderr.count("ranked by words alone") == 1
 
 
 def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository: Path) -> None:

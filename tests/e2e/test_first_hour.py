@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.test_commands import FILES, REPLY, User
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good, Malformed
+from tests.support.behaviours import Good
 from tests.support.loopback import Scripted, loopback
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
@@ -58,15 +58,6 @@ def _solve_issue(user: User, repository: Path, issue: str, **variables: str):
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model, **variables,
         )  # fmt: skip
     return done, provider
-
-
-def test_the_issue_may_be_the_text_itself(user: User, repository: Path) -> None:
-    done, provider = _solve_issue(user, repository, "Cart.total leaves out the first price")
-    assert done.returncode == 0, done.stderr
-    assert "Cart.total leaves out the first price" in provider.chats[0].prompt
-    done, provider = _solve_issue(user, repository, "isue.md")
-    assert (done.returncode, provider.chats) == (2, [])
-    assert "isue.md: no such file" in done.stderr
 
 
 def test_an_issue_on_github_is_named_by_its_number(user: User, repository: Path) -> None:
@@ -154,81 +145,3 @@ def test_a_command_that_only_fails_never_gives_more_than_unverified(
     assert done.returncode == 11
     assert "the test command fails on the base (exit code 1)" in done.stderr
     assert "fails on the base and with the patch (exit code 1)" in done.stderr.splitlines()[-1]
-
-
-def test_a_model_that_repeats_one_action_is_stopped(user: User, repository: Path) -> None:
-    action = Good(json.dumps({"action": "search", "query": "cart total"}))
-    script = [Malformed(), Malformed(), action]
-    done, provider = user.solve(repository, script, PATCHSHOT_PRICES="2,8")
-    assert (done.returncode, len(provider.chats)) == (3, 5), done.stderr
-    assert "usually 1 or 2 calls, never more than 46 calls, 400,000 tokens, $3.06" in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert "the model repeated one action 3 times (search 'cart total')" in last
-
-
-def test_an_issue_that_is_fixed_already_takes_two_calls(user: User, repository: Path) -> None:
-    fixed = {
-        "path": "shop/cart.py",
-        "search": "        self.prices = list()\n\n    def total(self):\n",
-        "replace": "        self.prices = []\n\n    def total(self):\n",
-    }
-    reply = Good(json.dumps({"thought": "no list()", "edits": [fixed]}))
-    done, provider = user.solve(repository, [reply], "--json")
-    result = json.loads(done.stdout)
-    assert (done.returncode, result["status"], len(provider.chats)) == (3, "already-fixed", 2)
-    assert "the issue seems to be fixed already (shop/cart.py" in done.stderr.splitlines()[-1]
-
-
-def test_the_default_limit_of_tokens_ends_a_run(user: User, repository: Path) -> None:
-    help_text = " ".join(user.ok("solve", "--help").split())
-    assert "--max-tokens INTEGER Input and output tokens of all calls (400000)." in help_text
-    done, provider = user.solve(repository, [Malformed()], "--max-tokens", "9500")
-    assert (done.returncode, len(provider.chats)) == (8, 1), done.stderr
-    assert "of 9,500 are left: raise --max-tokens" in done.stderr.splitlines()[-1]
-
-
-def test_a_red_patch_is_named_by_its_first_assertion(user: User, repository: Path) -> None:
-    tests = "".join(f"\n\ndef test_{n}():\n    assert clean(' a ') == 'a'\n" for n in range(40))
-    (repository / "tests/test_names.py").write_text("from shop.names import clean\n" + tests)
-    edit = {"path": "shop/names.py", "search": "name.strip()", "replace": "name.lstrip()"}
-    reply = Good(json.dumps({"edits": [edit]}))
-    done, _ = user.solve(repository, [reply], "--repairs", "0", "--no-iterative")
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 6
-    assert "40 tests that passed on the base fail with the patch: " in last
-    assert "tests/test_names.py::test_0 (AssertionError: assert 'a ' == 'a') and 39 more" in last
-
-
-def test_advice_for_the_model_does_not_reach_the_user(user: User, repository: Path) -> None:
-    twice = {"path": "shop/cart.py", "search": "self.prices", "replace": "self.amounts"}
-    reply = Good(json.dumps({"edits": [twice]}))
-    done, provider = user.solve(repository, [reply], "--no-iterative")
-    assert done.returncode == 5
-    assert "the search text occurs 2 times, at lines 8, 12" in done.stderr.splitlines()[-1]
-    assert "lengthen it" not in done.stderr
-    assert "lengthen it by neighbouring lines" in provider.chats[-1].prompt
-
-
-def test_doctor_takes_ten_lines_and_says_where_settings_come_from(user: User) -> None:
-    brief = user.run("doctor", PATCHSHOT_MODEL="m", PATCHSHOT_BASE_URL="http://h.example/v1")
-    assert len(brief.stdout.splitlines()) <= 10
-    last = brief.stdout.splitlines()[-1]
-    assert "model from PATCHSHOT_MODEL" in last
-    assert "base_url from PATCHSHOT_BASE_URL" in last
-    assert "seccomp" not in brief.stdout
-    assert len(user.run("doctor", "-v").stdout) > len(brief.stdout)
-
-
-def test_the_report_of_one_solve(user: User, repository: Path) -> None:
-    (user.home / "issue.md").write_text("# The total is wrong\n\nIt leaves out *one* price.\n")
-    done, _ = user.solve(repository, [Good(REPLY)], "--json", "--no-tests")
-    (user.home / "result.json").write_text(done.stdout)
-    user.ok("report", "result.json", "-o", "page.html", "--open", "no")
-    page = (user.home / "page.html").read_text()
-    assert "<h1>The total is wrong</h1>" in page
-    assert "It leaves out" in page
-    failed, _ = user.solve(repository, [Good(REPLY)], "--json", "--test-cmd", "pytst")
-    (user.home / "failed.json").write_text(failed.stdout)
-    said = user.run("report", "failed.json", "-o", "page.html", "--open", "no").stdout
-    assert "unusable row" not in said
-    assert "wrong input or setting 1" in said

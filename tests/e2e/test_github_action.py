@@ -146,11 +146,6 @@ class TestRunning:
         assert "+    return a + b" in body
         assert job.runner.outputs["pull-request"] == ""
 
-    def test_the_mode_comment_opens_nothing(self, job: Job) -> None:
-        assert job.run(mode="comment") == 0, job.runner.log
-        assert (len(job.forge.opened), len(job.forge.comments)) == (0, 1)
-        assert list(filter(None, job.forge.branches())) == ["main"]
-
     def test_a_text_instead_of_a_number(self, job: Job) -> None:
         text = f"--help\n{HOSTILE}"
         assert job.run(issue=text, variables={"GITHUB_EVENT_NAME": "workflow_dispatch"}) == 0

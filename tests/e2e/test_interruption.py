@@ -143,13 +143,3 @@ def test_the_next_run_removes_what_a_killed_one_left(repository: Path, tmp_path:
         )  # fmt: skip
     assert done.returncode == 0
     assert not left & set(run.temporary.iterdir())
-
-
-def test_kill_does_not_lose_the_patch_that_was_asked_for_as_a_file(
-    repository: Path, tmp_path: Path
-) -> None:
-    with ScriptedProvider([Good(REPLY)]) as provider:
-        run = Run(repository, tmp_path / "home", provider)
-        run.wait_for("validate: testing")
-        run.stop(signal.SIGKILL)
-    assert b"+    return a + b" in run.output.read_bytes()

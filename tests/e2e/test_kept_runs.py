@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment, run_agent
-from tests.support.behaviours import Good, Slow, Unauthorized
+from tests.support.behaviours import Good, Unauthorized
 from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
@@ -167,16 +167,6 @@ def test_a_run_is_kept_listed_shown_reported_and_applied(home: Home) -> None:
         undone = home.agent("undo", run["run"], "--repo", str(home.repository))
         assert undone.returncode == 0, undone.stderr
         assert (home.repository / "calc.py").read_text() == FILES["calc.py"]
-
-
-def test_a_kept_run_is_a_recording_that_replays(home: Home) -> None:
-    with serving(home, Good(reply("return a + b"))) as provider:
-        first = home.solve()
-        (run,) = home.listed()
-        recording = home.runs / run["run"] / "exchanges.jsonl"
-        again = home.solve("--replay", str(recording))
-        assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
-        assert len(provider.chats) == 1
 
 
 @pytest.mark.slow
@@ -344,42 +334,6 @@ def test_no_keep_keeps_nothing(home: Home) -> None:
         assert (empty.stdout, "no run is kept yet" in empty.stderr) == ("", True)
 
 
-def test_a_finished_run_is_paid_again_where_it_is_asked_for_again(home: Home) -> None:
-    with serving(home, Good(reply("return a + b"))) as provider:
-        home.solve()
-        home.solve()
-        assert len(provider.chats) == 2
-        names = [run["run"] for run in home.listed()]
-        assert len(set(names)) == 2
-        shared = names[0][:6]  # what the ids of one issue begin with
-        unclear = home.agent("show", shared)
-        assert unclear.returncode == 2
-        assert "2 runs begin with" in unclear.stderr
-
-
-def test_a_repair_that_fails_does_not_cost_the_first_reply(home: Home) -> None:
-    script = [Good(reply("return a +")), Unauthorized(), Good(reply("return a + b"))]
-    with serving(home, *script) as provider:
-        first = home.solve("--repairs", "1")
-        assert first.returncode == 9, first.stderr
-        second = home.solve("--repairs", "1")
-        assert second.returncode == 0, second.stderr
-        assert len(provider.chats) == 3  # the reply, the refusal, the repair
-        assert "return a +\\n" not in second.stdout
-
-
-@pytest.mark.parametrize("changed", ["issue", "repository", "model"])
-def test_another_question_is_asked_anew(home: Home, changed: str) -> None:
-    with serving(home, Good(reply("return a +")), Unauthorized(), Good(reply("return a + b"))):
-        home.solve("--repairs", "1")
-        if changed == "issue":
-            home.issue.write_text("# add subtracts\n\n`add(2, 2)` gives 0.\n")
-        elif changed == "repository":
-            (home.repository / "calc.py").write_text("# new\ndef add(a, b):\n    return a - b\n")
-        done = home.solve(*(("--model", "other") if changed == "model" else ()))
-        assert "has paid for this reply" not in done.stderr
-
-
 def test_a_reply_with_a_secret_is_asked_for_again(home: Home) -> None:
     bad, good = reply(f"return a +  # {SECRET}"), reply("return a + b")
     with serving(home, Good(bad), Unauthorized(), Good(good)) as provider:
@@ -429,20 +383,3 @@ def test_files_of_others_in_the_folder_do_no_harm(home: Home) -> None:
         (home.runs / "dddddddd/origin.json").write_text("[" * 100_000)
         assert len(home.listed()) == 2
         assert home.solve().returncode == 0
-
-
-@pytest.mark.slow
-def test_concurrent_runs_of_one_issue_are_kept_apart(home: Home) -> None:
-    with serving(home, Slow(3, Good(reply("return a + b")))) as provider:
-        command = [*AGENT, "solve", *home.named(), *QUICK]
-        environment = agent_environment(home.path, **home.variables())
-        running = [
-            subprocess.Popen(
-                command, cwd=home.path, env=environment,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )
-            for _ in range(3)
-        ]  # fmt: skip
-        assert [process.wait(timeout=200) for process in running] == [0, 0, 0]
-        assert len(provider.chats) == 3
-        assert len(home.listed()) == 3

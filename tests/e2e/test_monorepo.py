@@ -205,18 +205,6 @@ def shop(make_repository: MakeRepository, tmp_path: Path) -> Monorepo:
     return Monorepo(make_repository(GENERATED), tmp_path / "home")
 
 
-def test_a_setup_makes_what_the_tests_need(shop: Monorepo) -> None:
-    done, result, _ = shop.solve([SHOP_FIX], "--setup-cmd", "python make_rates.py")
-    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
-    found = validation_of(result)
-    assert found["fail_to_pass"] == ["tests/test_total.py::test_total"]
-    assert set(found["pass_to_pass"]) == {
-        "tests/test_rates.py::test_rates",
-        "tests/test_rates.py::test_setup_saw_the_base",
-    }
-    assert not (shop.root / "rates.py").exists()
-
-
 def test_a_patch_cannot_change_what_the_setup_does(shop: Monorepo) -> None:
     """A setup that runs the patched script would make the module that the test compares with."""
     edits = [{"path": "make_rates.py", "search": "RATE = 3", "replace": "RATE = 4"}]
@@ -252,30 +240,6 @@ def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
     done, _, _ = shop.solve([SHOP_FIX], PATCHSHOT_SETUP_NETWORK="1")
     assert done.returncode == 2
     assert "PATCHSHOT_SETUP_NETWORK is for --setup-cmd" in done.stderr.splitlines()[-1]
-
-
-def test_packages_of_the_setup_can_be_imported_and_not_replaced(shop: Monorepo) -> None:
-    (shop.root / "tests/test_rates.py").write_text(
-        "from vat import RATE\n\n\ndef test_vat():\n    assert RATE == 5\n"
-    )
-    place = "$PIP_PREFIX/lib/python3/site-packages"  # where pip installs to
-    setup = ("--setup-cmd", f'mkdir -p "{place}" && echo RATE=5 > "{place}/vat.py"')
-    fix = {"edits": SHOP_FIX["edits"]}
-    done, result, _ = shop.solve([fix], *setup)
-    assert "tests/test_rates.py::test_vat" in validation_of(result)["pass_to_pass"], done.stderr
-    edits = [{"path": "vat.py", "search": "", "replace": "RATE = 6\n"}]
-    test = {"path": "tests/test_six.py", "content": "def test_six():\n    import vat\n"
-            "    assert vat.RATE == 6\n"}  # fmt: skip
-    reply = {"edits": edits, "reproduction_test": test}
-    done, result, _ = shop.solve([reply], *setup, "--repairs", "0", "--no-iterative")
-    assert done.returncode == 6, done.stderr
-
-
-def test_the_test_command_runs_in_the_folder(monorepo: Monorepo) -> None:
-    command = ("--test-cmd", "python -m pytest -q tests")
-    done, result, _ = monorepo.solve([FIX], "--path", BILLING, *command)
-    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
-    assert f"{BILLING}/tests/test_app.py::test_rate" in validation_of(result)["pass_to_pass"]
 
 
 def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:

@@ -49,12 +49,6 @@ def test_no_code_is_sent_only_if_the_user_insists(
         assert provider.chats
 
 
-def test_words_of_a_model_need_one(tmp_path: Path) -> None:
-    done = run_agent("search", "hue", "--expand", "llm", "--repo", "missing", home=tmp_path)
-    assert done.returncode == 2
-    assert "no model server is configured" in done.stderr
-
-
 @pytest.mark.slow
 def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> None:
     issue = tmp_path / "issue.md"

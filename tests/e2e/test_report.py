@@ -120,36 +120,3 @@ def test_the_same_run_gives_the_same_bytes(batch: Path) -> None:
         assert done.returncode == 0, done.stderr
         pages.append((batch / f"{seed}.html").read_bytes())
     assert pages[0] == pages[1]
-
-
-def test_an_evaluation_that_says_nothing_is_refused(batch: Path) -> None:
-    (batch / "e.json").write_text('{"resolved_ids": []}')
-    done = _run(batch, "report", "preds.run", "-o", "e.html", "--evaluation", "e.json")
-    assert done.returncode == 2
-    assert "does not say of any instance" in done.stderr
-    assert not (batch / "e.html").exists()
-
-
-@pytest.mark.parametrize("name", ["swe.jsonl", "result.json", "page.html"])
-def test_what_is_read_and_what_is_no_page_is_never_replaced(
-    batch: Path, tmp_path: Path, name: str
-) -> None:
-    run, evaluation = str(batch / "preds.run"), {"resolved_ids": ["owner__shop-1"]}
-    (tmp_path / name).write_text(json.dumps(evaluation))
-    options = ["--evaluation", name] if name == "page.html" else []
-
-    done = _run(tmp_path, "report", run, "-o", name, *options)
-
-    assert done.returncode == 2
-    assert name in done.stderr
-    assert json.loads((tmp_path / name).read_text()) == evaluation
-
-
-def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
-    folder = tmp_path / "preds.run"
-    (folder / "instances").mkdir(parents=True)
-    (folder / "run.json").write_text('{"dataset": "", "model": "m", "settings": {}}')
-    done = _run(tmp_path, "report", "preds.run")
-    assert done.returncode == 0, done.stderr
-    assert "0 of 0 instances finished" in done.stdout
-    assert "Nothing has been attempted" in (tmp_path / "report.html").read_text()

@@ -129,12 +129,3 @@ def test_the_written_file_is_one_that_can_be_read(tmp_path: Path) -> None:
     done = run_agent("config", "--json", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {row["origin"] for row in json.loads(done.stdout)} >= {str(file)}
-
-
-def test_each_ignored_key_is_named_once(hostile: tuple[Path, Path]) -> None:
-    above, repository = hostile
-    done = run_agent("index", "--repo", str(repository / "shop"), home=above)
-    assert done.returncode == 0, done.stderr
-    for name in ("base_url", "embed_base_url", "unsafe_no_sandbox"):
-        note = f"note: patchshot.toml of the repository: {name} is ignored"
-        assert done.stderr.count(note) == 1

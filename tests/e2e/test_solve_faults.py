@@ -9,101 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_commands import FILES, ISSUE, REPLY, TEST
 from tests.support.behaviours import Good, Unauthorized, WrongPath, count_tokens
 from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
 from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import (
-    require_sandbox,
-    solve,
-)
+from tests.support.solve_command import require_sandbox, solve
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
-DISCOUNTS = '''"""Discounts by quantity."""
-
-STEPS = ((100, 20), (10, 5))
-
-
-def discount_percent(quantity: int) -> int:
-    """Percent off for so many pieces."""
-    for least, percent in STEPS:
-        if quantity > least:
-            return percent
-    return 0
-'''
-CART = '''"""A cart of articles."""
-
-from shop.discounts import discount_percent
-
-
-class Cart:
-    """Holds (price in cents, quantity) pairs."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, int]] = []
-
-    def add(self, price: int, quantity: int = 1) -> None:
-        """Put articles into the cart."""
-        self.lines.append((price, quantity))
-
-    def total(self) -> int:
-        """Cents to pay, discounts deducted."""
-        return sum(
-            price * quantity * (100 - discount_percent(quantity)) // 100
-            for price, quantity in self.lines
-        )
-'''
-OLD_TESTS = """from shop.cart import Cart
-from shop.discounts import discount_percent
-
-
-def test_no_discount_for_few():
-    assert discount_percent(3) == 0
-
-
-def test_total():
-    cart = Cart()
-    cart.add(250, 2)
-    assert cart.total() == 500
-"""
-NEW_TEST = """from shop.discounts import discount_percent
-
-
-def test_discount_starts_at_the_limit():
-    assert discount_percent(10) == 5
-    assert discount_percent(100) == 20
-"""
-ISSUE = """# No discount when exactly ten pieces are ordered
-
-The price list says 5 % off "from ten pieces on", but `discount_percent(10)` gives 0. With eleven
-pieces the discount is there. The same happens at one hundred.
-"""
-FILES = {
-    "shop/__init__.py": '"""A shop."""\n',
-    "shop/discounts.py": DISCOUNTS,
-    "shop/cart.py": CART,
-    "shop/names.py": '"""Names."""\n\n\ndef clean(name: str) -> str:\n    return name.strip()\n',
-    "tests/test_shop.py": OLD_TESTS,
-    "README.md": "# Shop\n\nPrices and carts.\n",
-}
-
-
-def reply(search: str, replace: str) -> str:
-    return json.dumps(
-        {
-            "thought": "The limits themselves are meant to count.",
-            "edits": [{"path": "shop/discounts.py", "search": search, "replace": replace}],
-            "reproduction_test": {"path": "tests/test_limits.py", "content": NEW_TEST},
-        }
-    )
-
-
+# The breaking edit fails a test that passed before.
+BREAKING = {"path": "shop/names.py", "search": "name.strip()", "replace": "name"}
 REPLIES = Replies(
-    good=reply("        if quantity > least:\n", "        if quantity >= least:\n"),
-    breaking=reply("    return 0\n", "    return 50\n"),
+    good=REPLY,
+    breaking=json.dumps({"thought": "names", "edits": [BREAKING], "reproduction_test": TEST}),
 )
 
 

@@ -30,29 +30,16 @@ def test_the_shape_by_instance(tmp_path: Path) -> None:
 def test_the_report_of_a_run_with_what_is_ours_beside(tmp_path: Path) -> None:
     entry = {
         "resolved": False, "outcome": "error", "reason": "no environment", "tests_status": None,
-        "absent": ["t9"], "own": {"same_patch": False}, "check": {"problems": ["t1 passes"]},
+        "absent": ["t9"], "own": {"same_patch": False},
     }  # fmt: skip
     found = load(tmp_path, {"resolved_ids": ["x"], "instances": {"a": entry}})
     assert list(found) == ["a"]
     assert found["a"].resolved is None
     assert found["a"].remarks == (
         "no environment",
-        "t1 passes",
         "the evaluated patch is another one than that of this run",
         "1 given tests were not known to the run",
     )
-
-
-def test_lists_of_ids(tmp_path: Path) -> None:
-    value = {
-        "resolved_ids": ["a", 3], "unresolved_ids": ["b"], "empty_patch_ids": ["c"],
-        "incomplete_ids": ["d"], "resolved": 1,
-    }  # fmt: skip
-    found = load(tmp_path, value)
-    assert {name: one.resolved for name, one in found.items()} == {
-        "a": True, "b": False, "c": False
-    }  # fmt: skip
-    assert found["c"].reason == "no patch"
 
 
 @pytest.mark.parametrize("value", ["{", "[]", "3", '{"resolved_ids": []}', "\x00", "[" * 100_000])
