@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ from agent.cli import options
 from agent.cli.commands import common
 from agent.cli.commands.common import counted
 from agent.errors import ConfigurationError
-from agent.settings import environment
 from agent.shared.files import is_report, replace_file
 from agent.shared.terminal import say
 
@@ -103,10 +100,9 @@ def _plain(value: Any) -> Any:
 @options.path("--output -o", "The file to write (report.html).")
 @options.path("--evaluation", "Report of `agent eval patches`, shown beside.")
 @click.option("--bodies/--no-bodies", default=True, help="With prompts and replies, or without.")
-@options.choice("--open", ("auto", "yes", "no"), "auto", "Open a browser; auto: at a desktop.")
 @options.as_json
 def report_command(
-    run: Path, output: Path | None, evaluation: Path | None, bodies: bool, open: str, json: bool
+    run: Path, output: Path | None, evaluation: Path | None, bodies: bool, json: bool
 ) -> int:
     """Write a run as one HTML file that loads nothing: figures, table, a page an instance.
 
@@ -122,65 +118,33 @@ def report_command(
     clean = Cleaner(common.make_redactor())
     report = load(run, load_evaluation(evaluation) if evaluation else None, clean)
     summary = summarise(report)
-    size = write_page(place, render(report, summary, clean, bodies=bodies))
-    summary = summary.model_copy(update={"output": str(place), "bytes": size})
+    parts = render(report, summary, clean, bodies=bodies)
+    replace_file(place, parts)
+    summary = summary.model_copy(update={"output": str(place), "bytes": place.stat().st_size})
     if json:
         common.print_value(summary.model_dump(mode="json"))
     else:
         common.write_stdout(report_in_words(summary))
     if summary.live:
         say("agent: the run is still going; the report tells what there is so far")
-    at_desktop = sys.stdout.isatty() and bool(environment(("DISPLAY", "WAYLAND_DISPLAY")))
-    if open == "yes" or (open == "auto" and at_desktop):
-        import webbrowser
-
-        if not webbrowser.open(place.resolve().as_uri()) and open == "yes":
-            say("agent: no browser could be started; open the file yourself")
     return 0
 
 
 def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
     """Return the output path. Raises ConfigurationError if it cannot or should not be written.
 
-    A file is replaced if it is a report, or if it was named and is HTML by its name, or empty.
+    A file is replaced if it is a report, or if it was named and is HTML by its name.
     """
     output = given or Path("report.html")
     common.refuse_overwriting(output, inputs)
-    if output.is_dir():
-        raise ConfigurationError(f"--output {output}: is a folder; give the name of a file in it")
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
-    if given is None and output.exists() and not is_report(output):
+    is_named = given is not None and output.suffix.lower() in (".html", ".htm")
+    if output.exists() and not (output.is_file() and (is_named or is_report(output))):
         raise ConfigurationError(
-            f"{output} exists and is not a report of this command: name it with --output to "
-            "replace it"
-        )
-    is_page = output.suffix.lower() in (".html", ".htm")
-    if output.is_file() and not (is_page or not output.stat().st_size or is_report(output)):
-        raise ConfigurationError(
-            f"--output {output}: exists, and is not a report of this command: give another name, "
-            "such as report.html"
+            f"--output {output}: exists, and is not a report of this command: give another name"
         )
     return output
-
-
-def write_page(output: Path, parts: Iterable[bytes]) -> int:
-    """Write the whole page or nothing. Return its size in bytes.
-
-    Errors name `output`, not the temporary file beside it.
-    """
-    if output.exists() and not output.is_file():  # a pipe or /dev/null cannot be replaced
-        with output.open("wb") as file:
-            return sum(file.write(part) for part in parts)
-    try:
-        replace_file(output, parts)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise ConfigurationError(
-            f"--output {output}: cannot be written ({error.strerror or error}); give another place"
-        ) from None
-    return output.stat().st_size
 
 
 def report_in_words(summary: ReportSummary) -> str:
@@ -188,10 +152,8 @@ def report_in_words(summary: ReportSummary) -> str:
     from agent.report import dollars, seconds
 
     causes = ", ".join(f"{cause.group} {cause.count}" for cause in summary.causes)
-    lines = [
-        f"{summary.finished} of {counted(summary.instances, 'instance')} finished"
-        + (f": {causes}" if causes else "")
-    ]
+    finished = f"{summary.finished} of {counted(summary.instances, 'instance')} finished"
+    lines = [f"{finished}: {causes}" if causes else finished]
     if summary.evaluated:
         lines.append(f"{summary.resolved} of {summary.evaluated} evaluated are resolved")
     calls, cost = counted(summary.calls, "call"), dollars(summary.cost_usd)

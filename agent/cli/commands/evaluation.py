@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -90,9 +88,7 @@ def patches_command(
 
 
 def exit_code(report: RunReport) -> int:
-    """Return 0 if every instance has an outcome, resolved or not, else the code of the gravest
-    problem.
-    """
+    """Return 0 if every instance has an outcome, else the code of the gravest problem."""
     errors = {entry.error for entry in report.instances.values() if entry.error}
     if "sandbox" in errors:
         return Status.SANDBOX.exit_code
@@ -191,7 +187,7 @@ def retrieval_command(
         **given,
     )
     common.refuse_overwriting(output, {"--dataset": plan.dataset})
-    with common.reporting(quiet=quiet) as reporter, terminated_as_interrupted():
+    with common.reporting(quiet=quiet) as reporter:
         evaluation = evaluate(plan, reporter)
     if json:
         common.print_value(asdict(evaluation))
@@ -202,30 +198,13 @@ def retrieval_command(
     return 0
 
 
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C within the block: rows are complete and workers are stopped."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _budgets(text: str) -> tuple[int, ...]:
     """Parse comma-separated numbers. Return them sorted and without duplicates."""
     from agent.settings import MIN_CONTEXT_TOKENS
 
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")
-    budgets = tuple(sorted({int(part) for part in parts}))
-    if budgets and budgets[0] < MIN_CONTEXT_TOKENS:
+    if not all(part.isdecimal() and int(part) >= MIN_CONTEXT_TOKENS for part in parts):
         raise ConfigurationError(
-            f"--budgets {text}: {budgets[0]} holds no code; the least is "
-            f"{MIN_CONTEXT_TOKENS}, as of --context-tokens"
+            f"--budgets {text}: give token counts such as 3000,6000, {MIN_CONTEXT_TOKENS} at least"
         )
-    return budgets
+    return tuple(sorted({int(part) for part in parts}))
