@@ -23,7 +23,7 @@ def test_budgets_that_are_no_budgets_are_refused(
 
 def test_rows_have_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert evaluate(tmp_path, output="-") == 2
-    assert "name a file to keep them in" in capsys.readouterr().err
+    assert "name a file for the rows" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["r.jsonl", "./x/../r.jsonl"])
