@@ -19,7 +19,7 @@ import click
 
 from agent.cli.application import app
 from agent.cli.options import SOLVE_SETTINGS, AgentCommand, SettingOption
-from agent.settings import PRESETS, Settings, option_of
+from agent.settings import Settings, option_of
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -80,13 +80,6 @@ the key `max_cost` in `patchshot.toml`. Rare settings have no option.
 [Configuration](../guide/configuration.md) explains which of them wins. The last column says what a
 repository's own file may do: set a *lower* number, or switch the setting *off*. All other keys of
 such a file are ignored with a note.
-"""
-
-
-_PRESETS_HEAD = """
-## What acts in which preset
-
-These settings change nothing in some of the retrieval presets (`--preset`). All others act in each.
 """
 
 
@@ -171,17 +164,7 @@ def settings_page() -> str:
             parts.append(_table_head(f"## {group}", "key", "default", "", "repository"))
         cells = (f"`{name}`{_flag_note(name)}", _default(name), field.description or "")
         parts.append(_row(*cells, option.tightens or "–"))
-    return "".join((*parts, *_presets()))
-
-
-def _presets() -> Iterator[str]:
-    """Say which settings act in a part of the presets only."""
-    yield _PRESETS_HEAD
-    yield _table_head("", "key", *(f"`{preset}`" for preset in PRESETS))
-    for name in Settings.model_fields:
-        option = option_of(name)
-        if option.presets != PRESETS:
-            yield _row(f"`{name}`", *("✓" if one in option.presets else "–" for one in PRESETS))
+    return "".join(parts)
 
 
 def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

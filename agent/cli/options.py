@@ -127,7 +127,7 @@ def command(
             flags = {k: v for k, v in flags.items() if v not in (None, ())}
             arguments = {**given, "flags": flags} if settings else given
             json = prints_record and bool(given.get("json"))
-            raise SystemExit(guarded(lambda: function(**arguments), json=json, flags=flags))
+            raise SystemExit(guarded(lambda: function(**arguments), json=json))
 
         made = AgentCommand(
             name,

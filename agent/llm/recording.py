@@ -7,7 +7,6 @@ it was recorded with. `ReplyGate` serves what earlier attempts of a batch or a k
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -184,55 +183,6 @@ def _first_difference(recorded: Sequence[Message], actual: Sequence[Message]) ->
     return f"recorded {len(recorded)} texts, now {len(actual)}"
 
 
-class Recorder:
-    """Writes a new recording. The first reply replaces an older file; texts pass through `hide`."""
-
-    def __init__(self, path: Path, hide: Callable[[str], str] = str) -> None:
-        self._path = path
-        self._hide = hide
-        self._file: AppendFile | None = None
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, exchange: ChatExchange) -> None:
-        """Write one exchange. Raises UsageError when the file cannot be written."""
-        try:
-            if self._file is None:
-                if self._path.exists() and not self._path.is_file():
-                    raise FileExistsError(errno.EEXIST, "not a regular file")
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._path.write_bytes(b"")
-                self._file = AppendFile(self._path)
-            self._file.append(format_exchange(_masked(exchange, self._hide)))
-        except OSError as error:
-            raise UsageError(
-                f"{self._path}: cannot be recorded to ({error.strerror or error}): choose another "
-                "place"
-            ) from None
-
-
-class RecordingChatModel(ChatModelWrapper):
-    """A `ChatModel` that records every reply of another one."""
-
-    def __init__(self, inner: ChatModel, recorder: Recorder) -> None:
-        super().__init__(inner)
-        self._recorder = recorder
-
-    async def complete(
-        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
-    ) -> Completion:
-        """Ask the inner model and record. Raises what it raises, and UsageError."""
-        done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
-        self._recorder.add(exchange_of(prompt, self.model, max_output_tokens, done))
-        return done
-
-
-# ----------------------------------------------------------------------- replies that are paid once
-
-
 class ReplyRecording:
     """The replies of one run, to which all of its attempts append. An attempt gets each once.
 
@@ -240,6 +190,7 @@ class ReplyRecording:
     """
 
     def __init__(self, path: Path, hide: Callable[[str], str] = str) -> None:
+        self.path = path
         self._hide = hide
         self._file = AppendFile(path)
         self.exchanges: list[ChatExchange] = _read(path)
@@ -279,6 +230,39 @@ class ReplyRecording:
 
 def _without_varying(messages: Sequence[Message]) -> list[tuple[str, str]]:
     return [(message.role, _VARYING.sub("0", message.content)) for message in messages]
+
+
+class RecordingChatModel(ChatModelWrapper):
+    """A `ChatModel` that records every reply of another one."""
+
+    def __init__(self, inner: ChatModel, recording: ReplyRecording) -> None:
+        super().__init__(inner)
+        self._recording = recording
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model and record. Raises what it raises, and UsageError."""
+        done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
+        try:
+            self._recording.add(exchange_of(prompt, self.model, max_output_tokens, done))
+        except OSError as error:
+            raise _unwritable(self._recording.path, error) from None
+        return done
+
+
+def open_recording(path: Path, hide: Callable[[str], str]) -> ReplyRecording:
+    """Open a file for `--record`. Raises UsageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return ReplyRecording(path, hide)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    reason = error.strerror or error
+    return UsageError(f"{path}: cannot be recorded to ({reason}): choose another place")
 
 
 class ReplyGate:

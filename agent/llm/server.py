@@ -10,12 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent.errors import (
-    ConfigurationError,
-    ProviderUnreachable,
-    TimeLimitExceeded,
-    UnknownModel,
-)
+from agent.errors import ConfigurationError, ProviderUnreachable, TimeLimitExceeded, UnknownModel
 from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.failures import Failure, one_line, unknown_model_error
 from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, ReplyStream, exchange

@@ -25,7 +25,6 @@ from agent.settings.fields import (
     MAX_OUTPUT_TOKENS,
     MAX_STEPS,
     MIN_CONTEXT_TOKENS,
-    PRESETS,
     TIMEOUT_SECONDS,
     WIDER_TOKENS,
     Option,
@@ -33,13 +32,7 @@ from agent.settings.fields import (
     Settings,
     option_of,
 )
-from agent.settings.loading import (
-    Loaded,
-    load,
-    load_with_origins,
-    names_as_given,
-    work_tree_of,
-)
+from agent.settings.loading import Loaded, load, load_with_origins, work_tree_of
 from agent.settings.sources import (
     data_folder,
     environment,
@@ -58,7 +51,6 @@ __all__ = [
     "MAX_OUTPUT_TOKENS",
     "MAX_STEPS",
     "MIN_CONTEXT_TOKENS",
-    "PRESETS",
     "TIMEOUT_SECONDS",
     "WIDER_TOKENS",
     "Loaded",
@@ -69,7 +61,6 @@ __all__ = [
     "environment",
     "load",
     "load_with_origins",
-    "names_as_given",
     "option_of",
     "secret_values",
     "state_folder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,10 +23,6 @@ PATCH = "Patch"
 CHECK = "Validation"
 OUTPUT = "Output"
 
-PRESETS = ("default", "lexical", "original")
-"""The retrieval presets. A setting that acts in a part of them says so by `presets`."""
-RANKED = ("default", "lexical")
-EMBEDDED = ("default", "original")
 
 OutdatedMode = Literal["refuse", "show", "edit"]
 Tightens = Literal["lower", "off", "refuse"]
@@ -39,7 +34,7 @@ class Option:
     """How a setting appears on the command line, and what a repository's file may do with it.
 
     `search` as `commands` means: not `solve`. `tightens`: a repository's file may lower a number,
-    switch a flag off, or choose "refuse". `presets`: where the setting changes something.
+    switch a flag off, or choose "refuse".
     """
 
     panel: str
@@ -48,7 +43,6 @@ class Option:
     commands: Commands = "all"
     common: bool = False
     tightens: Tightens | None = None
-    presets: tuple[str, ...] = PRESETS
 
 
 def setting(
@@ -60,11 +54,10 @@ def setting(
     commands: Commands = "all",
     common: bool = False,
     tightens: Tightens | None = None,
-    presets: tuple[str, ...] = PRESETS,
     **constraints: Any,
 ) -> Any:
     """A field of `Settings`. `flags` are the names of its option where `--field-name` is not it."""
-    option = Option(panel, flags, metavar, commands, common, tightens, presets)
+    option = Option(panel, flags, metavar, commands, common, tightens)
     return Field(
         default,
         description=help,
@@ -74,19 +67,13 @@ def setting(
 
 
 def _names(value: object) -> object:
-    """Split `history, static` at its commas, and decode `["history", "static"]`."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            raise ValueError("is no list of texts in JSON") from None
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-"""Texts: a list, or (in the environment) with commas between them or as JSON."""
+"""Texts: a list, or (in the environment) with commas between them."""
 
 
 def _auto(value: object) -> object:
@@ -165,29 +152,21 @@ class Settings(BaseModel):
         "Where embeddings come from; `local` needs the extra `local`. auto: remote where an "
         "embedding model is set, or behind a miner's proxy.",
         EMBEDDINGS,
-        presets=EMBEDDED,
     )
     embed_base_url: str | None = setting(
-        None, "URL of the embedding server.", EMBEDDINGS, commands="none", presets=EMBEDDED
+        None, "URL of the embedding server.", EMBEDDINGS, commands="none"
     )
     embed_api_key: SecretStr | None = setting(
-        None, "Key of the embedding server.", EMBEDDINGS, commands="none", presets=EMBEDDED
+        None, "Key of the embedding server.", EMBEDDINGS, commands="none"
     )
-    embed_model: str | None = setting(
-        None, "Embedding model.", EMBEDDINGS, commands="none", presets=EMBEDDED
-    )
+    embed_model: str | None = setting(None, "Embedding model.", EMBEDDINGS, commands="none")
 
     # Retrieval and context.
     preset: str = setting(
         "default", "Named settings: default, lexical or original.", CONTEXT, metavar="NAME"
     )
     prefilter: int | None = setting(
-        None,
-        "Chunks that are embedded (100; original: 50).",
-        CONTEXT,
-        commands="none",
-        ge=1,
-        presets=EMBEDDED,
+        None, "Chunks that are embedded (100; original: 50).", CONTEXT, commands="none", ge=1
     )
     filename_bonus: float | None = setting(
         None,
@@ -230,7 +209,7 @@ class Settings(BaseModel):
     expand: Literal["off", "llm"] = setting(
         "off",
         "Rank with keywords that the model adds.",
-        CONTEXT, commands="search", presets=RANKED,
+        CONTEXT, commands="search",
     )  # fmt: skip
 
     # Corpora beside the code, and the store of their vectors.
@@ -245,7 +224,6 @@ class Settings(BaseModel):
     )  # fmt: skip
     corpora: Names = setting(
         (), "Corpora that are searched beside the code (repeatable).", CORPORA, metavar="NAME",
-        presets=RANKED,
     )  # fmt: skip
     precomputed: Path | None = setting(
         None, "Folder of vectors of another program: the corpus `vectors`.", CORPORA,

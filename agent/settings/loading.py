@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from agent.settings.fields import AUTO_CONTEXT, PRESETS, Settings, Tightens, option_of
+from agent.settings.fields import AUTO_CONTEXT, Settings, Tightens, option_of
 from agent.settings.sources import FILE_NAME, read_user_file, user_file
 from agent.shared.files import parse_toml, read_small_file
 
@@ -71,7 +70,6 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
     origins |= dict.fromkeys(own, str(user_file()))
     origins |= {name: _variable(name) for name in variables}
     origins |= {name: _flag(name) for name in given}
-    notes += _idle(settings, given)
     if repository is None:
         return Loaded(settings, origins, tuple(notes))
     place, theirs = _repository_file(repository)
@@ -81,15 +79,6 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
     except ValidationError as error:
         raise ConfigurationError(_explain(error, {}, tighter, place)) from None
     return Loaded(settings, origins | dict.fromkeys(tighter, place), (*notes, *ignored))
-
-
-def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
-    chosen = settings.preset.partition("-")[0]
-    return [
-        f"{_flag(name)} changes nothing with --preset {chosen}"
-        for name in flags
-        if chosen in PRESETS and chosen not in option_of(name).presets
-    ]
 
 
 def _repository_file(repository: Path) -> tuple[str, Mapping[str, Any]]:
@@ -182,16 +171,6 @@ def _flag(name: str) -> str:
     if option.commands == "none":
         return _variable(name)
     return option.flags[0] if option.flags else f"--{name.replace('_', '-')}"
-
-
-def names_as_given(message: str, flags: Mapping[str, Any]) -> str:
-    """Name each setting in the message by its option or variable, as the user gave it."""
-    for name in Settings.model_fields:
-        flag, variable = _flag(name), _variable(name)
-        given, other = (flag, variable) if name in flags else (variable, flag)
-        if name in flags or os.environ.get(variable):
-            message = re.sub(rf"(?<![\w-]){other}(?![\w-])", given, message)
-    return message
 
 
 def _explain(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         Resolved,
         Retrier,
     )
-    from agent.llm.recording import Recorder, ReplayingChatModel, ReplyGate
+    from agent.llm.recording import ReplayingChatModel, ReplyGate, ReplyRecording
     from agent.types import Problem
     from agent.types.protocols import TokenCounter
 
@@ -89,19 +89,19 @@ class Connections:
         self.stack = stack
         self.reporter = reporter
         self.time_left = time_left
-        self._recorder: Recorder | None = None
+        self._recording: ReplyRecording | None = None
         self._replaying: ReplayingChatModel | None = None
         self._gate = gate
         self._streaming = streaming
         self._client: httpx.AsyncClient | None = None
         if record is not None:
             from agent.llm import Redactor
-            from agent.llm.recording import Recorder
+            from agent.llm.recording import open_recording
             from agent.settings import secret_values
 
             hide = Redactor(secret_values()).known
-            self._recorder = Recorder(record, hide)
-            stack.callback(self._recorder.close)
+            self._recording = open_recording(record, hide)
+            stack.callback(self._recording.close)
         if replay is not None:
             from agent.llm.recording import ReplayingChatModel
 
@@ -223,11 +223,11 @@ class Connections:
         """Return the model behind the gate, with each reply that the run gets recorded."""
         if self._gate is not None:
             chat = self._gate.guard(chat, budget)
-        if self._recorder is None or self._replaying is not None:
+        if self._recording is None or self._replaying is not None:
             return chat
         from agent.llm.recording import RecordingChatModel
 
-        return RecordingChatModel(chat, self._recorder)
+        return RecordingChatModel(chat, self._recording)
 
 
 @dataclass(slots=True)

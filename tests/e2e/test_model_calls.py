@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Status
-from tests.support.behaviours import (
-    Behaviour,
-    ContextLimit,
-    EchoesKey,
-    Good,
-    RateLimited,
-)
+from tests.support.behaviours import Behaviour, ContextLimit, EchoesKey, Good, RateLimited
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import Solved, solve
 
@@ -75,11 +69,7 @@ def events(path: Path, kind: str) -> list[dict[str, Any]]:
 def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     solved = bench.solve(
-        RateLimited(0),
-        Good(REPLY),
-        arguments=("--quiet",),
-        LOG_FILE=str(log),
-        PRICES="1,2",
+        RateLimited(0), Good(REPLY), arguments=("--quiet",), LOG_FILE=str(log), PRICES="1,2"
     )
     assert solved.exit_code == 0, solved.explain()
     (call,) = events(log, "model-call")

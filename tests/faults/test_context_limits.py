@@ -61,10 +61,7 @@ def run(spoken: Spoken, server: FaultServer) -> RunRecord:
 @pytest.mark.parametrize("spoken", SPOKEN, ids=lambda spoken: spoken.name)
 def test_the_second_prompt_fits(spoken: Spoken) -> None:
     with FaultServer(
-        reply=lambda _: REPLY,
-        generation=spoken.generation,
-        missing=spoken.missing,
-        window=WINDOW,
+        reply=lambda _: REPLY, generation=spoken.generation, missing=spoken.missing, window=WINDOW
     ) as server:
         result = run(spoken, server)
         assert server.calls == 2

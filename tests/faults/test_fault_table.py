@@ -148,10 +148,7 @@ def test_what_is_spent_is_told_by_the_host(name: str) -> None:
 
 
 def embed(
-    spoken: Spoken,
-    server: FaultServer,
-    *parts: Sequence[str],
-    report: Reporter = lambda _: None,
+    spoken: Spoken, server: FaultServer, *parts: Sequence[str], report: Reporter = lambda _: None
 ) -> NDArray[np.float32]:
     """Embed `parts` one after the other, and return the vectors of the last."""
 
@@ -244,9 +241,6 @@ def test_a_private_authority_is_trusted_where_it_is_named(
 
 @pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
 def test_an_unknown_authority_is_refused_with_advice(spoken: Spoken, tls: ssl.SSLContext) -> None:
-    with (
-        serve(spoken, tls=tls) as server,
-        pytest.raises(ProviderError, match="set SSL_CERT_FILE"),
-    ):
+    with serve(spoken, tls=tls) as server, pytest.raises(ProviderError, match="set SSL_CERT_FILE"):
         ask(spoken, server)
     assert server.requests == []

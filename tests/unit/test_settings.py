@@ -57,13 +57,6 @@ def test_the_origin_of_each_value_is_known(own, target, monkeypatch):
     ]
 
 
-def test_an_option_that_changes_nothing_in_the_preset_is_named(own, target):
-    loaded = load_with_origins({"preset": "original", "corpora": ("docs",)}, repository=target)
-    assert loaded.notes == ("--corpora changes nothing with --preset original",)
-    for flags in ({"preset": "original"}, {"preset": "lexical", "corpora": ("docs",)}):
-        assert load_with_origins(flags, repository=target).notes == ()
-
-
 HOSTILE = [
     'base_url = "http://attacker.example/v1"',
     'embed_base_url = "http://attacker.example/v1"',
@@ -230,7 +223,6 @@ def test_a_broken_file_hides_no_key(own, monkeypatch):
     assert "two" in secret_values()
 
 
-@pytest.mark.parametrize("value", ["a.py,b.py", '["a.py", "b.py"]', " a.py , b.py "])
-def test_lists_in_the_environment_have_commas_or_are_json(value, elsewhere, monkeypatch):
-    monkeypatch.setenv("PATCHSHOT_ALLOW", value)
+def test_lists_in_the_environment_have_commas(elsewhere, monkeypatch):
+    monkeypatch.setenv("PATCHSHOT_ALLOW", " a.py , b.py ")
     assert load({}).allow == ("a.py", "b.py")

@@ -18,7 +18,7 @@ import click
 
 from agent.errors import ConfigurationError, PatchshotError, Status, UsageError
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.settings import environment, load, names_as_given, secret_values, work_tree_of
+from agent.settings import environment, load, secret_values, work_tree_of
 from agent.shared.terminal import inert, inert_json, say
 from agent.types.events import Notice
 
@@ -33,18 +33,15 @@ if TYPE_CHECKING:
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
 
 
-def guarded(
-    command: Callable[[], int], *, json: bool = False, flags: Mapping[str, Any] | None = None
-) -> int:
+def guarded(command: Callable[[], int], *, json: bool = False) -> int:
     """Run a command. Turn an exception into one line on stderr and an exit code.
 
-    With `json`, stdout still gets a RunRecord with the same message. `flags`: the settings that
-    were given on the command line. Messages name them by their options.
+    With `json`, stdout still gets a RunRecord with the same message.
     """
     try:
         return command()
     except PatchshotError as error:
-        status, message = error.status, names_as_given(str(error), flags or {})
+        status, message = error.status, str(error)
     except KeyboardInterrupt:
         status, message = Status.INTERRUPTED, "interrupted"
     except BrokenPipeError:

@@ -21,7 +21,7 @@ from agent.cli import options
 from agent.cli.commands import common, output
 from agent.errors import ConfigurationError, Status
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.settings import environment, names_as_given
+from agent.settings import environment
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def solve_command(
     source = common.one_of("the issue", "agent solve ISSUE, or --problem", issue, problem)
     if given["record"] and given["replay"]:
         raise ConfigurationError("--record and --replay exclude each other: give one of them")
-    if given["record"] and given["record"].exists():
+    if given["record"] and given["record"].exists() and given["record"].stat().st_size:
         raise ConfigurationError(
             f"--record {given['record']}: the file exists, and a recording is never overwritten; "
             "name another file"
@@ -193,7 +193,6 @@ def solve_problem(
             )
             if keeper is not None:
                 keeper.end(record, ledger.best.patch if ledger.best else None)
-    record = record.model_copy(update={"message": names_as_given(record.message, flags)})
     code = _deliver(record, snapshot, arguments, ledger, keeper.id if keeper else "", plan)
     if file.problem:
         say(f"note: {file.problem}; the diff is in what was printed")

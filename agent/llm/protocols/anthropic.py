@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.llm.endpoint import Endpoint
-from agent.llm.protocols.base import (
-    PLAINEST,
-    ChatCall,
-    OptionalFields,
-    Provider,
-    ServerProtocol,
-)
+from agent.llm.protocols.base import ChatCall, OptionalFields, Provider, ServerProtocol
 from agent.llm.protocols.openai import CACHED, breakpoints, is_strict, read_models, versioned_roots
 from agent.llm.replies import (
     CalledTools,
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
     from agent.types import Message, ToolDialogue
 
 _VERSION = "2023-06-01"  # of the API; the newest one there is
-_TOOL = "reply"  # the name of the tool whose input is the reply; nothing reads it back
 
 _FINISH = {
     "end_turn": "stop",
@@ -49,7 +42,7 @@ _FINISH = {
 
 @dataclass(frozen=True, slots=True)
 class AnthropicChat:
-    """POST messages. The format is a schema, else the input of a tool, else none."""
+    """POST messages."""
 
     fields: OptionalFields = field(default_factory=OptionalFields)
     path: str = "/messages"
@@ -76,20 +69,12 @@ class AnthropicChat:
                 {"name": one.name, "description": one.description, "input_schema": one.parameters}
                 for one in native.tools
             ]
-        body |= self._format_fields(call.schema)
+        config: dict[str, Any] = {}
+        if is_strict(call.schema) and call.schema and not fields.format:  # open ones are refused
+            config["format"] = {"type": "json_schema", "schema": call.schema}
         if fields.effort and call.effort is not None:
-            body["output_config"] = {**body.get("output_config", {}), "effort": call.effort}
-        return body
-
-    def _format_fields(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        if schema is None or self.fields.format == PLAINEST:
-            return {}
-        if self.fields.format == 0 and is_strict(schema):  # open objects are refused
-            return {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
-        return {
-            "tools": [{"name": _TOOL, "description": "The reply.", "input_schema": schema}],
-            "tool_choice": {"type": "tool", "name": _TOOL},
-        }
+            config["effort"] = call.effort
+        return body | ({"output_config": config} if config else {})
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> AnthropicChat | None:
         config = sent.get("output_config", {})
@@ -97,8 +82,8 @@ class AnthropicChat:
             "caching": self.fields.caching,
             "temperature": "temperature" in sent,
             "effort": "effort" in config,
-            "tools": "tools" in sent and "tool_choice" not in sent,
-            "format": "format" in config or "tool_choice" in sent,
+            "tools": "tools" in sent,
+            "format": "format" in config,
         }
         used = [name for name, is_used in uses.items() if is_used]
         fields = self.fields.without(failure, used, sent["max_tokens"])

@@ -88,21 +88,20 @@ _NAMES = {
     "tools": _words(r"\btools?\b|tool_c|function|input_schema"),
     "format": _words(
         r"response[_ ]format|output_(config|format)|json[_ ]?(schema|object|mode)"
-        r"|structured[_ ]output|schema|grammar|\btools?\b|tool_choice"
+        r"|structured[_ ]output|schema|grammar"
     ),
     "temperature": _words("temperature"),
 }
 # "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
 # the maximum allowed number of output tokens" (Anthropic).
 _OUTPUT_LIMIT = _words(r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)")
-PLAINEST = 2
 
 
 @dataclass(frozen=True, slots=True)
 class OptionalFields:
     """The optional fields of a request that one server takes; a refusal removes one for good.
 
-    `format` counts its refusals, up to PLAINEST. `output_limit`: tokens, once the server says it.
+    `format` counts its refusals. `output_limit`: tokens, once the server says it.
     """
 
     temperature: bool = True
@@ -122,7 +121,7 @@ class OptionalFields:
                 continue
             if _NAMES[name].search(wording):
                 if name == "format":
-                    return replace(self, format=min(self.format + 1, PLAINEST))
+                    return replace(self, format=self.format + 1)
                 return replace(self, **{name: False})
         match = _OUTPUT_LIMIT.search(wording) if status != 500 else None
         most = int(match.group(1) or match.group(2)) if match else limit

@@ -300,11 +300,7 @@ OPENAI = ServerProtocol(
     embeddings=EMBEDDINGS,
     read_models=read_models,
     provider=Provider(
-        "https://api.openai.com/v1",
-        "OPENAI_API_KEY",
-        "sk-",
-        "gpt-5.4",
-        url_name="OPENAI_BASE_URL",
+        "https://api.openai.com/v1", "OPENAI_API_KEY", "sk-", "gpt-5.4", url_name="OPENAI_BASE_URL"
     ),
 )
 

@@ -13,12 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import AuthenticationFailed, PatchshotError, UsageError
-from agent.llm import (
-    LogFile,
-    LoggedChatModel,
-    Redactor,
-    create_client,
-)
+from agent.llm import LogFile, LoggedChatModel, Redactor, create_client
 from agent.types import Completion, Usage
 from agent.types.events import Event, ModelCall, Notice, StageFinished
 from tests.support.fakes import EventLog

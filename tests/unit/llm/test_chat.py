@@ -12,12 +12,7 @@ import httpx
 import pytest
 import respx
 
-from agent.errors import (
-    AuthenticationFailed,
-    BudgetRefused,
-    ProviderError,
-    ProviderUnreachable,
-)
+from agent.errors import AuthenticationFailed, BudgetRefused, ProviderError, ProviderUnreachable
 from agent.llm import HttpChatModel, create_client
 from agent.types import Completion, Usage
 from tests.support.llm import (

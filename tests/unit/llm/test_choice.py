@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
-from agent.llm import (
-    ENVIRONMENT_NAMES,
-    Endpoint,
-    choose_embedding_endpoint,
-    choose_endpoint,
-)
+from agent.llm import ENVIRONMENT_NAMES, Endpoint, choose_embedding_endpoint, choose_endpoint
 from agent.llm.endpoint import same_origin
 from agent.settings import Settings
 
@@ -139,11 +134,7 @@ def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
             EVERYTHING,
             (ANTHROPIC, "sk-ant-2", "anthropic", "PATCHSHOT_API_KEY"),
         ),
-        (
-            settings(key="sk-or-2"),
-            {},
-            (OPENROUTER, "sk-or-2", "openrouter", "PATCHSHOT_API_KEY"),
-        ),
+        (settings(key="sk-or-2"), {}, (OPENROUTER, "sk-or-2", "openrouter", "PATCHSHOT_API_KEY")),
         (settings(key="sk-other"), {}, (OPENAI, "sk-other", "openai", "PATCHSHOT_API_KEY")),
         (
             settings(protocol="anthropic"),
@@ -153,9 +144,7 @@ def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
     ],
 )
 def test_the_first_configured_server_is_chosen(
-    chosen: Settings,
-    environment: dict[str, str],
-    expected: tuple[str, str | None, str, str],
+    chosen: Settings, environment: dict[str, str], expected: tuple[str, str | None, str, str]
 ) -> None:
     assert summary(choose_endpoint(chosen, environment)) == expected
 
@@ -231,11 +220,7 @@ class TestModels:
 
     @pytest.mark.parametrize(
         "environment",
-        [
-            {"OPENROUTER_API_KEY": "sk-or-1"},
-            {"OPENAI_API_KEY": "k"},
-            {"ANTHROPIC_API_KEY": "k"},
-        ],
+        [{"OPENROUTER_API_KEY": "sk-or-1"}, {"OPENAI_API_KEY": "k"}, {"ANTHROPIC_API_KEY": "k"}],
     )
     def test_a_catalogue_may_not(self, environment: dict[str, str]) -> None:
         with pytest.raises(ConfigurationError, match="PATCHSHOT_MODEL, for example"):

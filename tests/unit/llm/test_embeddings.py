@@ -12,11 +12,7 @@ import pytest
 import respx
 from numpy.typing import NDArray
 
-from agent.errors import (
-    EmbeddingsUnsupported,
-    InputTooLong,
-    ProviderError,
-)
+from agent.errors import EmbeddingsUnsupported, InputTooLong, ProviderError
 from agent.llm import HttpBatchEmbedder, create_client
 from agent.llm.replies import read_vectors
 from tests.support.llm import endpoint, run

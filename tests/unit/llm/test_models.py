@@ -19,11 +19,7 @@ CHEAP, DEAR = Price(0.1, 0.2), Price(1.0, 4.0)
 
 
 def resolve(
-    place: Endpoint,
-    lists: Mapping[str, Any],
-    *,
-    embedding: bool = False,
-    demand: Demand = DEMAND,
+    place: Endpoint, lists: Mapping[str, Any], *, embedding: bool = False, demand: Demand = DEMAND
 ) -> tuple[Resolved, list[str]]:
     """What is chosen when the server gives these lists by path, and which paths were asked."""
     asked: list[str] = []

@@ -123,12 +123,10 @@ def test_requests(kind: str, call: ChatCall, body: dict[str, Any]) -> None:
     assert chat(kind).body(call) == body
 
 
-def test_an_open_schema_is_not_strict_and_for_anthropic_a_tool() -> None:
+def test_an_open_schema_is_not_strict_and_not_for_anthropic() -> None:
     call = replace(CALL, schema={"type": "object"})
     assert not chat("openai").body(call)["response_format"]["json_schema"]["strict"]
-    body = chat("anthropic").body(call)
-    assert body["tools"][0]["input_schema"] == {"type": "object"}
-    assert body["tool_choice"] == {"type": "tool", "name": body["tools"][0]["name"]}
+    assert "output_config" not in chat("anthropic").body(call)
     assert "output_config" in chat("anthropic").body(replace(CALL, schema=reply_schema()))
 
 
@@ -169,11 +167,7 @@ NO_TEMPERATURE = "`temperature` is deprecated for this model"
             {"system": [text("s")], "messages": [{"role": "user", "content": [text("u")]}]},
         ),
         ("anthropic", ("max_tokens: 100 > 64, which is the maximum",), {"max_tokens": 64}),
-        (
-            "anthropic",
-            ("output_config: Extra inputs are not permitted", "tools: not supported"),
-            {"output_config": None, "tools": None},
-        ),
+        ("anthropic", ("output_config: Extra inputs are not permitted",), {"output_config": None}),
     ],
 )
 def test_a_refusal_removes_what_it_names(

@@ -11,20 +11,14 @@ from typing import Any
 
 import pytest
 
-from agent.errors import (
-    BudgetRefused,
-    ConfigurationError,
-    ProviderUnreachable,
-    ReplayMismatch,
-    UsageError,
-)
+from agent.errors import BudgetRefused, ConfigurationError, ReplayMismatch, UsageError
 from agent.llm import Budget, BudgetedChatModel, Price, Redactor
 from agent.llm.recording import (
-    Recorder,
     RecordingChatModel,
     ReplayingChatModel,
     ReplyGate,
     ReplyRecording,
+    open_recording,
 )
 from agent.types import Completion, Prompt, Usage
 from tests.support.full_disk import full_at
@@ -41,9 +35,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def record(file: Path, *pairs: tuple[Prompt, Completion], hide: Callable[[str], str] = str) -> None:
-    with closing(Recorder(file, hide)) as recorder:
+    with closing(open_recording(file, hide)) as recording:
         inner = ScriptedChatModel([completion for _, completion in pairs], model="m")
-        model = RecordingChatModel(inner, recorder)
+        model = RecordingChatModel(inner, recording)
         for number, (prompt, completion) in enumerate(pairs, start=1):
             assert run(model.complete(prompt, max_output_tokens=9)) == completion
             assert len(file.read_bytes().splitlines()) == number
@@ -87,18 +81,6 @@ def test_the_format_of_a_line(file: Path) -> None:
         },
         "seconds": 2.5,
     }
-
-
-def test_an_older_recording_stays_until_the_first_exchange(file: Path) -> None:
-    record(file, (make_prompt("old"), FIRST))
-    with closing(Recorder(file)) as recorder:
-        failing = RecordingChatModel(ScriptedChatModel([ProviderUnreachable("x: y")]), recorder)
-        with pytest.raises(ProviderUnreachable):
-            run(failing.complete(make_prompt("new"), max_output_tokens=9))
-    assert replay(file, make_prompt("old")) == [FIRST]
-
-    record(file, (make_prompt("new"), SECOND))
-    assert replay(file, make_prompt("new")) == [SECOND]
 
 
 @pytest.mark.parametrize("place", ["folder", "file/below", "/dev/null"])

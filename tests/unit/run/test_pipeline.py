@@ -364,10 +364,7 @@ def test_no_runnable_tests_is_not_success_and_costs_no_second_call():
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (ProviderUnreachable("down"), Status.PROVIDER),
-        (BudgetExceeded("too dear"), Status.BUDGET),
-    ],
+    [(ProviderUnreachable("down"), Status.PROVIDER), (BudgetExceeded("too dear"), Status.BUDGET)],
 )
 def test_a_later_failure_of_the_world_keeps_the_patch(error, status):
     result = Bench(GOOD, error, verdicts=(Verdict.REGRESSED,)).solve()

@@ -219,10 +219,7 @@ def test_no_room_where_the_issue_alone_is_too_long():
 def test_the_second_prompt_is_smaller_and_fits(limit, counted, fixed, context, output):
     error = ContextTooLong("too long", limit=limit, counted=counted)
     room = room_after(
-        error,
-        prompt_tokens=fixed + context,
-        context_tokens=context,
-        max_output_tokens=output,
+        error, prompt_tokens=fixed + context, context_tokens=context, max_output_tokens=output
     )
     if room is None:
         return

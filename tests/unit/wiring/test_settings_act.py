@@ -20,9 +20,9 @@ from pydantic import SecretStr
 
 from agent.repository import take_snapshot
 from agent.retrieval.context import pack
-from agent.retrieval.ranking import preset
+from agent.retrieval.ranking import PRESETS, preset
 from agent.run.record import Ledger
-from agent.settings import PRESETS, Settings, option_of
+from agent.settings import Settings
 from agent.types import Problem
 from agent.wiring import (
     make_counter,
@@ -146,14 +146,9 @@ def retrieved(world: World, settings: Settings) -> Any:
 
 
 @pytest.mark.parametrize("name", RETRIEVAL)
-@pytest.mark.parametrize("chosen", PRESETS)
-def test_a_setting_of_retrieval_acts_in_its_presets_only(
-    world: World, chosen: str, name: str
-) -> None:
-    plain = world.once(retrieved, world.settings(preset=chosen))
-    values = {name: RETRIEVAL[name](world)}
-    changed = retrieved(world, world.settings(preset=chosen, **values))
-    assert (plain != changed) == (chosen in option_of(name).presets)
+def test_a_setting_of_retrieval_acts(world: World, name: str) -> None:
+    plain = world.once(retrieved, world.settings())
+    assert plain != retrieved(world, world.settings(**{name: RETRIEVAL[name](world)}))
 
 
 def test_presets_differ() -> None:
