@@ -66,55 +66,33 @@ def failure(status: int, body: object, headers: dict[str, str] | None = None) ->
     return read_failure(RawReply(status, headers or {}, raw.encode()), endpoint(), NOW)
 
 
-def openai_error(message: str, code: str | None = None, param: str | None = None) -> object:
-    return {"error": {"message": message, "type": "x", "param": param, "code": code}}
+def said(message: str, code: str | None = None, kind: str = "x") -> object:
+    return {"error": {"message": message, "type": kind, "code": code}}
 
 
+LONG = "This model's maximum context length is 4096 tokens."
 CASES = [
-    (401, openai_error("Incorrect API key provided: sk-abc123456"), AuthenticationFailed, False),
-    (403, openai_error("Model not allowed"), AuthenticationFailed, False),
+    (401, said("Incorrect API key provided: sk-abc123456"), AuthenticationFailed, False),
+    (401, said("invalid x-api-key", kind="authentication_error"), AuthenticationFailed, False),
+    (403, said("Model not allowed"), AuthenticationFailed, False),
     (400, {"detail": "Invalid API key"}, AuthenticationFailed, False),
-    (402, openai_error("Insufficient credits"), ProviderError, False),
-    (
-        429,
-        openai_error("You exceeded your current quota", "insufficient_quota"),
-        ProviderError,
-        False,
-    ),
-    (429, openai_error("Rate limit reached"), ProviderUnreachable, True),
-    (429, openai_error("Request too large for gpt-4 on tokens per min"), ContextTooLong, False),
-    (404, openai_error("The model `x` does not exist", "model_not_found"), UnknownModel, False),
-    (
-        404,
-        {"error": {"type": "not_found_error", "message": "model: claude-x"}},
-        UnknownModel,
-        False,
-    ),
+    (402, said("Insufficient credits"), ProviderError, False),
+    (400, said("Your credit balance is too low to access it"), ProviderError, False),
+    (429, said("You exceeded your current quota", "insufficient_quota"), ProviderError, False),
+    (429, said("Rate limit reached"), ProviderUnreachable, True),
+    (429, said("Request too large for gpt-4 on tokens per min"), ContextTooLong, False),
+    (404, said("The model `x` does not exist", "model_not_found"), UnknownModel, False),
+    (404, said("model: claude-x", kind="not_found_error"), UnknownModel, False),
     (404, {"error": 'model "x" not found, try pulling it first'}, UnknownModel, False),
-    (404, {"error": {"message": "test-model is gone"}}, UnknownModel, False),
-    (400, {"error": {"message": "x is not a valid model ID", "code": 400}}, UnknownModel, False),
+    (404, said("test-model is gone"), UnknownModel, False),
+    (400, said("x is not a valid model ID"), UnknownModel, False),
     (404, {"detail": "Not Found"}, ProviderError, False),
     (404, "404 page not found", ProviderError, False),
     (405, {"detail": "Method Not Allowed"}, ProviderError, False),
-    (400, openai_error("too long", "context_length_exceeded"), ContextTooLong, False),
-    (
-        400,
-        {"message": "This model's maximum context length is 4096 tokens.", "object": "error"},
-        ContextTooLong,
-        False,
-    ),
-    (
-        400,
-        {"error": {"message": "the request exceeds the available context size", "code": 400}},
-        ContextTooLong,
-        False,
-    ),
-    (
-        400,
-        openai_error("prompt is too long: 250000 tokens > 200000 maximum"),
-        ContextTooLong,
-        False,
-    ),
+    (400, said("too long", "context_length_exceeded"), ContextTooLong, False),
+    (400, {"message": LONG, "object": "error"}, ContextTooLong, False),
+    (400, said("the request exceeds the available context size"), ContextTooLong, False),
+    (400, said("prompt is too long: 250000 tokens > 200000 maximum"), ContextTooLong, False),
     (413, "<html><title>413 Request Entity Too Large</title></html>", ContextTooLong, False),
     (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, ProviderError, False),
     (408, "", ProviderUnreachable, True),
@@ -122,12 +100,7 @@ CASES = [
     (425, "", ProviderUnreachable, True),
     (500, {"error": "oops"}, ProviderUnreachable, True),
     (502, HTML_502, ProviderUnreachable, True),
-    (
-        529,
-        {"error": {"type": "overloaded_error", "message": "Overloaded"}},
-        ProviderUnreachable,
-        True,
-    ),
+    (529, said("Overloaded", kind="overloaded_error"), ProviderUnreachable, True),
     (501, "", ProviderError, False),
     (407, "", ProviderError, False),
     (418, "", ProviderError, False),
@@ -156,9 +129,7 @@ def test_the_message_names_what_to_change() -> None:
 
 
 def test_keys_are_never_quoted() -> None:
-    said = f"bad key {KEY} and Bearer abc.def and sk-proj-ABCDEFGH"
-
-    seen = failure(401, {"error": {"message": said}})
+    seen = failure(401, said(f"bad key {KEY} and Bearer abc.def and sk-proj-ABCDEFGH"))
 
     for secret in (KEY, "abc.def", "ABCDEFGH"):
         assert secret not in str(seen.error) + seen.wording + repr(seen)

@@ -6,7 +6,6 @@ import pytest
 
 from agent.llm import Price, find_price
 from agent.llm.prices import bundled_prices
-from agent.types import Usage
 
 TABLE = {
     "gpt-5": Price(1, 10),
@@ -56,7 +55,3 @@ def test_the_bundled_table() -> None:
 
 def test_every_bundled_name_finds_its_own_price() -> None:
     assert all(find_price(name) == price for name, price in bundled_prices().items())
-
-
-def test_the_cost_of_usage() -> None:
-    assert Price(2, 8).of(Usage(500_000, 250_000)) == 3.0

@@ -249,11 +249,6 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def test_the_docstring_of_a_class_keeps_its_first_line() -> None:
-    source = 'class A:\n    """First.\n\n    Second.\n    """\n    # No.\n    x = 1\n'
-    assert without_comments(source) == 'class A:\n    """First."""\n    x = 1\n'
-
-
 # Rich in what ends or changes a literal, and in what a text scan refuses.
 _PARTS = st.sampled_from([*"ab'\"\\\n\r\t{}#ä\u2028\x00\x0c", *HIDING_WORDS])
 
@@ -263,8 +258,3 @@ def test_a_literal_says_the_text_and_no_word_that_is_refused(text: str) -> None:
     literal = as_literal(text)
     assert ast.literal_eval(literal) == text
     assert not any(word in literal for word in HIDING_WORDS)
-
-
-def test_a_source_stays_readable() -> None:
-    source = '"""Doc."""\n\nPATTERN = r"\\d+\\n"\n'
-    assert as_literal(source) == f"r'''{source}'''"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -23,13 +22,11 @@ from agent.run.locating import (
     read_located,
     with_words,
 )
-from agent.run.pipeline import SolveOptions, solve
-from agent.run.record import Ledger
-from agent.types import Problem, Ranking, Reason, Verdict
-from agent.types.events import Notice, StageFinished
-from agent.types.protocols import Services
+from agent.types import Problem, Ranking, Reason
+from agent.types.events import StageFinished
+from tests.support import solving
 from tests.support.chunks import make_ranking
-from tests.support.fakes import EventLog, MemorySnapshot, ScriptedValidator, report
+from tests.support.fakes import MemorySnapshot
 from tests.support.scripted_model import ScriptedChatModel
 from tests.support.tokens import ApproximateCounter
 
@@ -56,26 +53,20 @@ class PathRetriever:
         return make_ranking(c for path, f in files for c in CHUNKER(f, snapshot.text(path)))
 
 
-class Bench:
+class Bench(solving.Bench):
     """One run with a scripted locator and a scripted patch model."""
 
     def __init__(self, *located, locate="always", model="scripted", packing=SMALL) -> None:
         self.locator = ScriptedChatModel(located, model)
-        self.chat = ScriptedChatModel([PATCH])
-        self.retriever = PathRetriever()
-        self.log = EventLog()
-        self.options = SolveOptions(packing=packing, locate=locate)
-
-    def solve(self):
-        validator = ScriptedValidator([report(Verdict.VERIFIED)])
-        services = Services(
-            self.retriever, CHUNKER, COUNTER, self.chat, validator, self.log, locator=self.locator
+        super().__init__(
+            PATCH,
+            files=FILES,
+            locator=self.locator,
+            problem=PROBLEM,
+            packing=packing,
+            locate=locate,
         )
-        return asyncio.run(solve(PROBLEM, MemorySnapshot(FILES), services, self.options, Ledger()))
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.message for event in self.log.events if isinstance(event, Notice)]
+        self.retriever = PathRetriever()
 
 
 def test_the_named_code_is_in_the_context():

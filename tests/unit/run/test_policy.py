@@ -80,13 +80,6 @@ def test_a_finished_patch_that_fails_is_worked_on_twice_more_at_most():
     assert next_step([*attempts, finished("a")], PolicyOptions()) is NextStep.GIVE_UP
 
 
-def test_the_step_that_solved_most_per_dollar_comes_first():
-    after = judged(Verdict.REGRESSED, failing=("a",))
-    assert next_step([after], PolicyOptions()) is NextStep.REPAIR
-    assert next_step([after], PolicyOptions(repairs=0)) is NextStep.ITERATE
-    assert next_step([after], PolicyOptions(iterative=False)) is NextStep.REPAIR
-
-
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [
@@ -161,11 +154,6 @@ def test_the_message_names_what_ended_the_run():
     )
     good = replace(judged(Verdict.VERIFIED, "iterative"), ended="the step limit")
     assert outcome([red, good]) == (Status.ACCEPTED, "verified")
-
-
-def test_without_repairs_and_iterations_one_failure_is_the_end():
-    options = PolicyOptions(repairs=0, iterative=False)
-    assert next_step([parsed_badly()], options) is NextStep.GIVE_UP
 
 
 def test_the_furthest_attempt_is_by_verdict_then_by_fewest_new_failures_then_the_later():

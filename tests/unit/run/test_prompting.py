@@ -176,16 +176,6 @@ def test_code_that_was_asked_for_is_sent_without_blame(left: int, said: str):
     assert "could not be accepted" not in request
 
 
-def test_a_request_after_the_last_round_is_not_blamed_either():
-    failure = ParseFailure("needs-code", "it asks for b.py", ("b.py",))
-    first = make_prompt([Message("user", "solve")], COUNTER)
-    attempt = Attempt("more-code", parse_failure=failure)
-    request = repair_prompt(first, attempt, AskedCode("### b.py"), COUNTER).messages[-1].content
-    assert "No further round is left" in request
-    assert "### b.py" in request
-    assert "could not be accepted" not in request
-
-
 def test_a_long_failure_keeps_its_head_and_tail():
     attempt = Attempt(
         "one-shot", parse_failure=ParseFailure("malformed", "first " + "word " * 20_000 + "last")

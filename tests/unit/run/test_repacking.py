@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from agent.errors import ContextTooLong, Status
 from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.record import Ledger, RunRecord
-from agent.types import Completion, Problem, Usage, Verdict
-from agent.types.events import Notice
-from agent.types.protocols import Services
-from tests.support.fakes import (
-    EventLog,
-    MemorySnapshot,
-    ScriptedValidator,
-    WholeFileRetriever,
-    report,
-)
-from tests.support.scripted_model import Reply, ScriptedChatModel
-from tests.support.tokens import ApproximateCounter
+from tests.support import solving
+from tests.support.scripted_model import Reply
+from tests.support.solving import modules
 
-PROBLEM = Problem("add() subtracts", "add(1, 2) gives -1.")
-FILES = {
-    f"module_{number}.py": f"def add_{number}(a, b):\n"
-    + "".join(f"    value_{line} = a - b  # a line of some length\n" for line in range(30))
-    for number in range(12)
-}
-EDIT = {"path": "module_0.py", "search": "value_3 = a - b", "replace": "value_3 = a + b"}
+EDIT = {"path": "module_00.py", "search": "value_3 = a - b", "replace": "value_3 = a + b"}
 GOOD = json.dumps({"thought": "wrong sign", "edits": [EDIT]})
 NO_EDIT = json.dumps({"thought": "?", "edits": []})
 ONCE = PolicyOptions(repairs=0, iterative=False)
 REPAIR = PolicyOptions(repairs=1, iterative=False)
 
 
-class Bench:
-    """One run against a scripted model, with the events and calls that it made."""
-
+class Bench(solving.Bench):
     def __init__(self, *replies: Reply, policy: PolicyOptions = ONCE) -> None:
-        self.chat = ScriptedChatModel(replies)
-        self.log = EventLog()
-        self.ledger = Ledger()
-        self.options = SolveOptions(packing=PackingOptions(budget=6000), policy=policy)
-
-    def solve(self) -> RunRecord:
-        services = Services(
-            WholeFileRetriever(),
-            TreeSitterChunker(),
-            ApproximateCounter(),
-            self.chat,
-            ScriptedValidator([report(Verdict.VERIFIED)]),
-            self.log,
-        )
-        snapshot = MemorySnapshot(FILES)
-        return asyncio.run(solve(PROBLEM, snapshot, services, self.options, self.ledger))
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.message for event in self.log.events if isinstance(event, Notice)]
+        packing = PackingOptions(budget=6000)
+        super().__init__(*replies, files=modules(12), packing=packing, policy=policy)
 
 
 def too_long(limit: int | None = None, counted: int | None = None) -> ContextTooLong:
@@ -100,17 +61,6 @@ def test_an_issue_that_alone_is_too_long_ends_at_once() -> None:
     assert len(bench.chat.calls) == 1
 
 
-def test_the_receipt_and_the_events_tell_of_it() -> None:
-    bench = Bench(too_long(limit=4000), GOOD)
-    result = bench.solve()
-    assert any("window of 4,000 tokens" in notice for notice in bench.notices)
-    assert result.receipt is not None
-    assert any("window of 4,000 tokens" in note for note in result.receipt.notes)
-    assert result.receipt.tokens < 3000
-    assert bench.ledger.bundle is not None
-    assert result.receipt.tokens == bench.ledger.bundle.tokens
-
-
 def test_only_the_reply_is_cut_where_the_context_fits() -> None:
     bench = Bench(too_long(limit=12_000), GOOD)
     bench.solve()
@@ -128,14 +78,6 @@ def test_a_repair_call_too_long_is_packed_again_with_its_conversation() -> None:
     assert third.prompt.messages[2:] == second.prompt.messages[2:]
 
 
-def test_a_repair_call_keeps_what_was_learnt() -> None:
-    bench = Bench(too_long(limit=4000), NO_EDIT, GOOD, policy=REPAIR)
-    assert bench.solve().status is Status.ACCEPTED
-    _, second, third = bench.chat.calls
-    assert third.max_output_tokens == second.max_output_tokens == 1000
-    assert third.prompt.messages[:2] == second.prompt.messages[:2]
-
-
 def test_the_iterative_mode_is_held_to_the_window() -> None:
     finish = json.dumps({"action": "finish", "thought": "done"})
     edit = json.dumps({"action": "edit", "thought": "fix", "edits": [EDIT]})
@@ -147,7 +89,7 @@ def test_the_iterative_mode_is_held_to_the_window() -> None:
 
 
 def test_a_conversation_that_grew_too_long_is_shortened_once() -> None:
-    reads = [json.dumps({"action": "read", "path": f"module_{n}.py"}) for n in range(1, 5)]
+    reads = [json.dumps({"action": "read", "path": f"module_{n:02}.py"}) for n in range(1, 5)]
     finish = json.dumps({"action": "finish", "thought": "done"})
     bench = Bench(
         NO_EDIT, *reads, too_long(limit=6000), finish, policy=PolicyOptions(0, iterative=True)
@@ -156,10 +98,3 @@ def test_a_conversation_that_grew_too_long_is_shortened_once() -> None:
     *_, refused, again = bench.chat.calls
     assert again.prompt.tokens < refused.prompt.tokens
     assert again.max_output_tokens == 1500
-
-
-def test_the_tokens_of_the_call_that_succeeded_are_those_of_the_result() -> None:
-    usage = Usage(1234, 56, 0.01, 1)
-    bench = Bench(too_long(limit=4000), Completion(GOOD, "m", "stop", usage, 0.1))
-    bench.ledger.usage = lambda: usage
-    assert bench.solve().usage.input_tokens == 1234

@@ -34,12 +34,6 @@ def test_the_same_patch_is_validated_once_and_every_reply_is_listed():
     assert "+    return a + b" in result.diff
 
 
-def test_one_sample_is_one_call_and_no_cross_evaluation():
-    bench = Bench(GOOD, samples=1, policy=ONCE)
-    assert kinds(bench.solve()) == ["one-shot"]
-    assert bench.validator.runs == []
-
-
 def test_a_reply_without_a_patch_is_not_chosen():
     bench = Bench(EMPTY, UNMATCHED, GOOD, samples=3, policy=ONCE)
     result = bench.solve()

@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from dataclasses import dataclass, field
 
 from agent.errors import ContextTooLong, Status
 from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.record import Ledger, RunRecord
 from agent.settings import HISTORY_TOKENS, WIDER_TOKENS
-from agent.types import Problem, Verdict
-from agent.types.protocols import Services
-from tests.support.fakes import (
-    EventLog,
-    MemorySnapshot,
-    ScriptedValidator,
-    WholeFileRetriever,
-    report,
-)
-from tests.support.scripted_model import Reply, ScriptedChatModel
-from tests.support.tokens import ApproximateCounter
+from tests.support import solving
+from tests.support.scripted_model import Reply
+from tests.support.solving import modules
 
-PROBLEM = Problem("add() subtracts", "add(1, 2) gives -1.")
-FILES = {
-    f"module_{number:02}.py": f"def add_{number}(a, b):\n"
-    + "".join(f"    value_{line} = a - b  # a line of some length\n" for line in range(30))
-    for number in range(40)
-}
+FILES = modules(40)
 NO_EDIT = json.dumps({"thought": "?", "edits": [], "missing": ["module_39.py:add_39"]})
 FINISH = json.dumps({"action": "finish", "thought": "done"})
 
 
-@dataclass
-class Bench:
+class Bench(solving.Bench):
     """One run: a first reply that edits nothing, then the iterative mode."""
 
-    replies: tuple[Reply, ...] = (NO_EDIT, FINISH)
-    history_tokens: int = HISTORY_TOKENS
-    ledger: Ledger = field(default_factory=Ledger)
-    code_rounds: int = 0
-
-    def solve(self) -> RunRecord:
-        self.chat = ScriptedChatModel(self.replies)
-        services = Services(
-            WholeFileRetriever(),
-            TreeSitterChunker(),
-            ApproximateCounter(),
-            self.chat,
-            ScriptedValidator([report(Verdict.VERIFIED)]),
-            EventLog(),
-        )
-        options = SolveOptions(
+    def __init__(self, *replies: Reply, history_tokens: int = HISTORY_TOKENS, rounds: int = 0):
+        super().__init__(
+            *(replies or (NO_EDIT, FINISH)),
+            files=FILES,
             packing=PackingOptions(budget=3000),
-            policy=PolicyOptions(repairs=0, iterative=True, code_rounds=self.code_rounds),
-            history_tokens=self.history_tokens,
+            policy=PolicyOptions(repairs=0, iterative=True, code_rounds=rounds),
+            history_tokens=history_tokens,
         )
-        return asyncio.run(solve(PROBLEM, MemorySnapshot(FILES), services, options, self.ledger))
 
     @property
     def start(self) -> str:
@@ -94,7 +62,7 @@ def test_the_conversation_keeps_half_of_its_room() -> None:
 
 def test_a_window_that_was_told_is_not_exceeded() -> None:
     too_long = ContextTooLong("the prompt is too long", limit=4000, counted=None)
-    bench = Bench(replies=(too_long, NO_EDIT, FINISH))
+    bench = Bench(too_long, NO_EDIT, FINISH)
     assert bench.solve().status is Status.NO_EDIT
     last = bench.chat.calls[-1]
     assert last.prompt.tokens + last.max_output_tokens <= 4000
