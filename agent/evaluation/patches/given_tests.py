@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from agent.datasets import ScoringInstance
 from agent.evaluation.patches.report import GivenIds, GivenStatus
@@ -30,7 +29,6 @@ from agent.verify import (
     SuiteJob,
     Task,
     Tools,
-    ValidationOptions,
     collection_error,
     doubtful,
     executed,
@@ -45,7 +43,6 @@ from agent.verify import (
     runner_of,
     suspicion,
 )
-from sandbox import Sandbox
 
 # Tests that are replayed: each takes up to a second.
 _MOST_REPLAYED = 6
@@ -134,100 +131,6 @@ def _other_names(test: str) -> Iterable[str]:
     return sorted(names - {test})
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceTestRunner:
-    """Runs tests on the base commit with changes; made by `open_test_runner`.
-
-    `exists` says whether the commit has a path.
-    """
-
-    executor: SuiteExecutor
-    snapshot: Snapshot
-    exists: Callable[[str], bool]
-    suite: Suite
-    tools: Tools
-    cancel: threading.Event
-
-    @property
-    def words(self) -> str:
-        """How the tests are run, as a phrase for the report."""
-        python = self.tools.interpreter
-        by = f" by {python.path} (Python {python.version})" if python else ""
-        return f"{self.suite.runner}: {self.suite.why}{by}"
-
-    def problem(self, *, named: bool) -> str:
-        """Return why no test can run at all, or "". `named`: a spec names the environment."""
-        tools = self.tools
-        if PYTHON in runner_of(self.suite).programs(self.suite) and tools.interpreter is None:
-            return tools.problem
-        if tools.toolchain.missing:
-            return f"{self.suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
-        if named and STANDS_IN in self.suite.settings:
-            return "pytest is not in the environment: add it to the packages of the spec"
-        return ""
-
-    def test_id(self, name: str) -> str:
-        """Return the id that a run reports for a name of the test runner."""
-        return runner_of(self.suite).test_id(self.suite, name)
-
-    def results(self, run: TestRun) -> Results:
-        """Return an index of the results by the names of the data set."""
-        return Results(run, self.test_id)
-
-    def files(self, given: Sequence[str], test_changes: Sequence[FileChange]) -> tuple[str, ...]:
-        """Return the test files of the given ids, and those that the test patch changes."""
-        named = (self.test_id(test).partition("::") for test in given)
-        paths = {path for path, separator, _ in named if separator}
-        paths |= {c.path for c in test_changes if c.after is not None and is_test_file(c.path)}
-        return tuple(sorted(paths))
-
-    def run(self, files: Sequence[str], changes: Sequence[FileChange], where: str) -> TestRun:
-        """Run those of the test files that exist with the changes. Raises SandboxError."""
-        changed = {change.path: change.after is not None for change in changes}
-        there = [path for path in files if changed.get(path, self.exists(path))]
-        selects = runner_of(self.suite).selects
-        roots = import_roots(self.snapshot, changes)
-        job = SuiteJob(self.suite, (), roots, "the test command")
-        if selects:
-            job = self.executor.job(self.suite, there, roots, number(len(there), "test file"))
-            if not job.targets:
-                return nothing_run("none of the given tests' files exists")
-        (run,) = self.executor.run([Task(job, tuple(changes), where, again=True)], self.cancel)
-        return run
-
-    def find_loose(
-        self, given: Sequence[str], source: Sequence[FileChange], tests: Sequence[FileChange]
-    ) -> tuple[str, ...]:
-        """Return why comparisons of Python tests are always true with the changes only, sorted."""
-        names = tuple(name for name in map(self.test_id, given) if ".py::" in name)[:_MOST_REPLAYED]
-        if not names or self.tools.interpreter is None:
-            return ()
-        job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
-        sides = [ReplaySide(tuple(changes), names) for changes in (tests, merged(source, tests))]
-        base, patched = self.executor.replay(job, sides, self.cancel)
-        replays = Replays(base, patched)
-        return tuple(sorted({replays.why_loose(name) for name in names} - {""}))
-
-
-@contextmanager
-def open_test_runner(
-    snapshot: Snapshot,
-    exists: Callable[[str], bool],
-    sandbox: Sandbox,
-    options: ValidationOptions,
-    changed: Sequence[str],
-    cancel: threading.Event,
-) -> Iterator[InstanceTestRunner]:
-    """Open a test runner, and remove its private copies at the end.
-
-    The language of the `changed` paths decides how tests are run. Raises ConfigurationError for an
-    unusable interpreter or command, and SandboxError.
-    """
-    with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as executor:
-        suite, tools = executor.suite(changed, cancel)
-        yield InstanceTestRunner(executor, snapshot, exists, suite, tools, cancel)
-
-
 # Number of output lines in a message: enough for the error and the summary.
 _LAST_LINES = 4
 
@@ -260,86 +163,118 @@ class Findings:
     blame: str = ""
 
 
-def judge_runs(
-    runner: InstanceTestRunner,
-    case: ScoringInstance,
-    trees: Trees,
-    say: Callable[[str], None],
-) -> Findings:
-    """Run the given tests with the prediction, and on other trees if needed.
+def why_no_tests(suite: Suite, tools: Tools, *, named: bool) -> str:
+    """Return why no test can run at all, or "". `named`: a spec names the environment."""
+    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
+        return tools.problem
+    if tools.toolchain.missing:
+        return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
+    if named and STANDS_IN in suite.settings:
+        return "pytest is not in the environment: add it to the packages of the spec"
+    return ""
 
-    `say` is called with the name of each run. Raises SandboxError.
+
+@dataclass(frozen=True, slots=True)
+class GivenTests:
+    """Runs the given tests of a row with the prediction, and on other trees if needed.
+
+    `say` is called with the name of each run.
     """
-    return _Runs(runner, case, trees, say).findings()
 
-
-class _Runs:
-    def __init__(
-        self,
-        runner: InstanceTestRunner,
-        case: ScoringInstance,
-        trees: Trees,
-        say: Callable[[str], None],
-    ) -> None:
-        self._runner = runner
-        self._case = case
-        self._trees = trees
-        self._say = say
-        self._known: dict[str, TestRun] = {}
-        given = (*case.fail_to_pass, *case.pass_to_pass)
-        self._files = runner.files(given, trees.tests.changes)
+    executor: SuiteExecutor
+    snapshot: Snapshot
+    suite: Suite
+    tools: Tools
+    case: ScoringInstance
+    trees: Trees
+    say: Callable[[str], None]
+    cancel: threading.Event
+    runs: dict[str, TestRun] = field(default_factory=dict)
 
     def findings(self) -> Findings:
-        run = self._run(_PATCHED, self._trees.patch.changes)
-        judged = self._judge(run)
+        """Run and judge the tests. Raises SandboxError."""
+        run = self._run(_PATCHED, self.trees.patch.changes)
+        results = Results(run, self._test_id)
+        judged = judge_given(self.case.fail_to_pass, self.case.pass_to_pass, results)
         blame = "" if executed(run) else self._blame()
         doubt = self._doubt(run) if judged.resolved else ""
+        python = self.tools.interpreter
+        by = f" by {python.path} (Python {python.version})" if python else ""
         return Findings(
             judged=judged,
             reason=_reason(judged, run, doubt),
             ended=run.ended,
-            runner=self._runner.words,
+            runner=f"{self.suite.runner}: {self.suite.why}{by}",
             suspicion=doubt,
-            notes=_notes(judged, run, self._trees.gold),
+            notes=_notes(judged, run, self.trees.gold),
             blame=blame,
         )
 
-    def _run(self, where: str, changes: Sequence[FileChange]) -> TestRun:
-        """Run each tree once."""
-        if where not in self._known:
-            self._say(where)
-            whole = merged(changes, self._trees.tests.changes)
-            self._known[where] = self._runner.run(self._files, whole, where)
-        return self._known[where]
+    def _test_id(self, name: str) -> str:
+        """Return the id that a run reports for a name of the test runner."""
+        return runner_of(self.suite).test_id(self.suite, name)
 
-    def _base(self) -> TestRun:
-        return self._run(_BASE, ())
+    def _files(self) -> list[str]:
+        """Return the test files of the given ids, and those that the test patch changes."""
+        given = (*self.case.fail_to_pass, *self.case.pass_to_pass)
+        named = (self._test_id(test).partition("::") for test in given)
+        paths = {path for path, separator, _ in named if separator}
+        tests = self.trees.tests.changes
+        return sorted(
+            paths | {c.path for c in tests if c.after is not None and is_test_file(c.path)}
+        )
+
+    def _run(self, where: str, changes: Sequence[FileChange]) -> TestRun:
+        """Run each tree once, with those of the test files that it has."""
+        if where not in self.runs:
+            self.say(where)
+            self.runs[where] = self._run_files(merged(changes, self.trees.tests.changes), where)
+        return self.runs[where]
+
+    def _run_files(self, changes: tuple[FileChange, ...], where: str) -> TestRun:
+        roots = import_roots(self.snapshot, changes)
+        job = SuiteJob(self.suite, (), roots, "the test command")
+        if runner_of(self.suite).selects:
+            changed = {change.path: change.after is not None for change in changes}
+            files = [f for f in self._files() if changed.get(f, self.trees.exists(f))]
+            job = self.executor.job(self.suite, files, roots, number(len(files), "test file"))
+            if not job.targets:
+                return nothing_run("none of the given tests' files exists")
+        (run,) = self.executor.run([Task(job, changes, where, again=True)], self.cancel)
+        return run
 
     def _gold(self) -> TestRun | None:
-        gold = self._trees.gold
+        gold = self.trees.gold
         if not isinstance(gold, Patched):
             return None
-        same = gold.changes == self._trees.patch.changes
+        same = gold.changes == self.trees.patch.changes
         return self._run(_PATCHED if same else _GOLD, gold.changes)
-
-    def _judge(self, run: TestRun) -> Judged:
-        results = self._runner.results(run)
-        return judge_given(self._case.fail_to_pass, self._case.pass_to_pass, results)
 
     def _blame(self) -> str:
         """Return why nothing could run, if that is not due to the prediction."""
         gold = self._gold()
-        other = self._base() if gold is None else gold
+        other = self._run(_BASE, ()) if gold is None else gold
         if executed(other):
             return ""
         tree = "without the prediction" if gold is None else "with the row's own patch"
         return f"no test can be run {tree} either: {how_it_ended(other)}; {_last_output(other)}"
 
     def _doubt(self, run: TestRun) -> str:
-        """Return why a green run is not credible although the run on the base is."""
-        if not doubtful(run) and not run.channels.traces:
+        """Return why a green run is not credible, or ""."""
+        if doubtful(run) or run.channels.traces:
+            doubt = suspicion(self._run(_BASE, ()), run)
+            if doubt:
+                return doubt
+        names = tuple(n for n in map(self._test_id, self.case.fail_to_pass) if ".py::" in n)
+        names = names[:_MOST_REPLAYED]
+        if not names or self.tools.interpreter is None:
             return ""
-        return suspicion(self._base(), run)
+        source, tests = self.trees.patch.changes, self.trees.tests.changes
+        job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
+        sides = [ReplaySide(tuple(changes), names) for changes in (tests, merged(source, tests))]
+        base, patched = self.executor.replay(job, sides, self.cancel)
+        replays = Replays(base, patched)
+        return "; ".join(sorted({replays.why_loose(name) for name in names} - {""}))
 
 
 def _reason(judged: Judged, run: TestRun, doubt: str) -> str:

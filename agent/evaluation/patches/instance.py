@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,10 +19,9 @@ from agent.datasets import Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
 from agent.evaluation.patches.given_tests import (
     Findings,
-    InstanceTestRunner,
+    GivenTests,
     Trees,
-    judge_runs,
-    open_test_runner,
+    why_no_tests,
 )
 from agent.evaluation.patches.report import (
     ErrorKind,
@@ -43,6 +42,7 @@ from agent.repository import (
 )
 from agent.types.protocols import Snapshot
 from agent.verify import (
+    SuiteExecutor,
     ValidationOptions,
     group_changes,
     import_roots,
@@ -231,23 +231,6 @@ def _without_steering(
     return replace(trees, patch=Patched(groups.source)), tuple(notes)
 
 
-def _with_tricks(
-    findings: Findings,
-    trees: Trees,
-    snapshot: Snapshot,
-    runner: InstanceTestRunner,
-    fail_to_pass: Sequence[str],
-) -> Findings:
-    """Mark a prediction that succeeds with what only serves to pass tests."""
-    if not findings.judged.resolved or findings.suspicion:
-        return findings
-    tricks = runner.find_loose(fail_to_pass, trees.patch.changes, trees.tests.changes)
-    if not tricks:
-        return findings
-    said = "; ".join(tricks)
-    return replace(findings, suspicion=said, reason=f"{findings.reason}; {said}")
-
-
 # --------------------------------------------------------------------------------------- the runs
 
 
@@ -270,15 +253,15 @@ def _run(
     recording = RecordingSandbox(sandbox, log)
     changed = [change.path for change in trees.patch.changes]
     try:
-        with open_test_runner(
-            snapshot, trees.exists, recording, options, changed, cancel
-        ) as runner:
-            problem = runner.problem(named=environment is not None)
+        with closing(SuiteExecutor(snapshot, recording, options, lambda _: None)) as executor:
+            suite, tools = executor.suite(changed, cancel)
+            problem = why_no_tests(suite, tools, named=environment is not None)
             if problem:
                 raise _Setback("error", problem, "environment")
-            trees, notes = _without_steering(trees, snapshot, runner.tools.modules)
-            findings = judge_runs(runner, order.case, trees, recording.say)
-            findings = _with_tricks(findings, trees, snapshot, runner, order.case.fail_to_pass)
+            trees, notes = _without_steering(trees, snapshot, tools.modules)
+            findings = GivenTests(
+                executor, snapshot, suite, tools, order.case, trees, recording.say, cancel
+            ).findings()
     except WorkspaceError as error:
         raise _Setback("not-applied", str(error)) from None
     except ConfigurationError as error:
