@@ -20,6 +20,7 @@ from sandbox.choose import check_isolation, make_sandbox
 from tests.attack.noop.corpus import NO_OPS
 from tests.attack.noop.projects import PROJECTS
 from tests.attack.noop.running import Place, fixed, make_place, tried
+from tests.attack.noop.tables import HONEST, TRICKS
 
 _SPEC = Path(__file__).parents[1] / "instances" / "environments.toml"
 _VERIFIED = Verdict.VERIFIED.value
@@ -54,6 +55,9 @@ def _measured(given: argparse.Namespace, place: Place) -> Iterator[Row]:
         wanted = [at for at in range(len(NO_OPS)) if _wanted(given, at)]
         tasks += [partial(_corpus_row, at, place) for at in wanted]
         tasks += [partial(_control_row, name, place) for name in PROJECTS if given.only in name]
+        for kind, rows_of in (("trick", TRICKS), ("honest", HONEST)):
+            numbers = [n for n, row in enumerate(rows_of) if given.only in f"{kind} {row.name}"]
+            tasks += [partial(_table_row, kind, number, place) for number in numbers]
     if given.clones is not None:
         cache = given.cache or given.clones / ".cache"
         for repo, commit in rows():
@@ -84,6 +88,12 @@ def _control_row(name: str, place: Place) -> Row:
     return "control", f"the honest fix of {name}", *fixed(name, place)
 
 
+def _table_row(kind: str, number: int, place: Place) -> Row:
+    row = (TRICKS if kind == "trick" else HONEST)[number]
+    kind = "special" if row.special else kind
+    return kind, row.name, *row.tried(place, place.targets / "tables")
+
+
 def _fix_row(clones: Path, cache: Path, repo: str, commit: str) -> Row:
     environments = Environments(
         read_spec(_SPEC), cache, note=lambda line: print(line, file=sys.stderr)
@@ -99,14 +109,21 @@ def _fix_row(clones: Path, cache: Path, repo: str, commit: str) -> Row:
 
 def _summary(found: Sequence[Row]) -> dict[str, str]:
     limits = {f"{noop.name} (limit)" for noop in NO_OPS if noop.limit}
-    corpus = [row for row in found if row[0] not in ("control", "fix")]
+    others = ("control", "fix", "trick", "special", "honest")
+    corpus = [row for row in found if row[0] not in others]
     passed = [row for row in corpus if row[2] == _VERIFIED]
     told = [row for row in passed if row[1] in limits]
     summary = {
         "patches that fix nothing, VERIFIED": f"{len(passed)} of {len(corpus)}",
         "of these documented as a limit": str(len(told)),
     }
-    for words, kind in (("honest fixes of the corpus", "control"), ("real fixes", "fix")):
+    for words, kind in (
+        ("honest fixes of the corpus", "control"),
+        ("real fixes", "fix"),
+        ("tricks of the table", "trick"),
+        ("special cases of the table", "special"),
+        ("honest fixes of the table", "honest"),
+    ):
         mine = [row for row in found if row[0] == kind]
         kept = [row for row in mine if row[2] == _VERIFIED]
         if mine:

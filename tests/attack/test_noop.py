@@ -15,6 +15,7 @@ from agent.types import Verdict
 from tests.attack.noop.corpus import NO_OPS, NoOp
 from tests.attack.noop.projects import PROJECTS
 from tests.attack.noop.running import Place, fixed, make_place, tried
+from tests.attack.noop.tables import HONEST, TRICKS, TableRow
 from tests.support.maven import home_with_store
 
 _MOST_LIMITS = 2
@@ -68,6 +69,18 @@ def test_the_honest_fix_is(project: str, place: Place, needs: Callable[[str], No
     verdict, reason = fixed(project, place)
     opaque = PROJECTS[project].opaque
     assert verdict == (Verdict.NOT_REGRESSED if opaque else Verdict.VERIFIED).value, reason
+
+
+@pytest.mark.parametrize("row", TRICKS, ids=lambda row: row.name)
+def test_a_trick_of_the_table_is_not_verified(row: TableRow, place: Place, tmp_path: Path) -> None:
+    verdict, reason = row.tried(place, tmp_path)
+    assert (verdict == Verdict.VERIFIED.value) == row.special, f"{verdict}: {reason}"
+
+
+@pytest.mark.parametrize("row", HONEST, ids=lambda row: row.name)
+def test_an_honest_fix_of_the_table_is(row: TableRow, place: Place, tmp_path: Path) -> None:
+    verdict, reason = row.tried(place, tmp_path)
+    assert verdict == Verdict.VERIFIED.value, reason
 
 
 def test_the_limits_are_few() -> None:

@@ -48,12 +48,15 @@ Variant = Literal["plain", "twice", "moved", "bent"]
 
 _BAD = ("failed", "error")
 
+# Assertions that a replay bends at most (`inside/patchshot_plain.py`).
+_MOST_BENT = 12
+
 
 class Replayed(BaseModel):
     """How a test ended in one variant. `line` and `values` are of the last assertion.
 
     In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
-    ran, and not only its imports.
+    ran, and not only its imports. `compared`: an assertion with values in `line` failed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -66,6 +69,7 @@ class Replayed(BaseModel):
     line: int
     values: list[str]
     reached: bool
+    compared: bool
 
     def ends_like(self, other: Replayed) -> bool:
         """Whether both end in the same way, with the same values."""
@@ -123,6 +127,9 @@ class Replays:
         plain = base.get("plain")
         if plain is None or plain.kind not in _BAD:
             return ""
+        bent = [one.line for one in self.patched if (one.id, one.variant) == (test, "bent")]
+        if plain.compared and bent and plain.line not in bent and len(bent) < _MOST_BENT:
+            return "the assertion that fails on the base is not reached with the patch"
         for one in self.patched:
             if one.id != test or one.variant not in _WORDS or not one.reached:
                 continue

@@ -34,6 +34,7 @@ def replayed(
     return Replayed(
         event="replay", id=test, variant=variant, kind=kind, error="", line=1, values=[],
         reached=reached,
+        compared=kind == "failed",
     )  # fmt: skip
 
 
@@ -59,6 +60,12 @@ def test_a_replay_counts_where_it_can_be_run(
 ) -> None:
     replays = Replays(tuple(base), tuple(patched), frozenset({OLD}))
     assert bool(replays.why_no_evidence("test_a.py::test_new")) is held
+
+
+def test_the_assertion_that_fails_must_be_reached() -> None:
+    passes, other = replayed(kind="passed"), replayed(variant="bent").model_copy(update={"line": 7})
+    for bent, held in ((other, True), (replayed(variant="bent"), False)):
+        assert bool(Replays((replayed(),), (passes, bent)).why_no_evidence(bent.id)) is held
 
 
 def test_an_assertion_that_holds_for_another_value_asserts_nothing() -> None:
