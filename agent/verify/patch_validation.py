@@ -46,7 +46,6 @@ from agent.verify.judging.reading import (
     TestReader,
     asks_for_runner,
     edited_inside,
-    find_hidden_tests,
     find_losses,
 )
 from agent.verify.judging.reproduction import (
@@ -59,7 +58,6 @@ from agent.verify.judging.reproduction import (
 )
 from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
-from agent.verify.path_rules import steers_tests
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
 from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
@@ -130,7 +128,6 @@ class PatchValidation:
         return self.executor.python_errors(asked, patch.changes, self.cancel) if asked else ()
 
     def _known(self, suite: Suite) -> KnownTests | None:
-        """Return the given tests under the ids that the suite's runs report."""
         known, runner = self.options.known, runner_of(suite)
         return by_id(known, lambda name: runner.test_id(suite, name)) if known else None
 
@@ -185,7 +182,7 @@ class PatchValidation:
                 filter(None, (find_losses(plan.tests, plan.source), asks_for_runner(plan.source)))
             ),
             held=plan.held,
-            tricks=self._tricks(plan),
+            tricks=plan.hiding,
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(_unmet_needs(runs.before, runs.after)),
             named_command=self.options.test_cmd is not None,
@@ -206,7 +203,6 @@ class PatchValidation:
         steady: SteadyComparison | None,
         declared: Sequence[OutdatedTest],
     ) -> OutdatedJudgement:
-        """Judge the tests that fail newly and that the reply calls outdated."""
         failing = steady.comparison.newly_failing if steady else ()
         suite = execution.suite
         theirs = declared_for(failing, declared, lambda name: runner_of(suite).test_id(suite, name))
@@ -263,12 +259,6 @@ class PatchValidation:
             again=tuple({id(one): one for one in again.values()}.values()),
             tricks=tuple(loose),
         )
-
-    def _tricks(self, plan: Plan) -> tuple[str, ...]:
-        """Return what makes the patch suspect whatever the runs show."""
-        # With --allow, configuration is among the source.
-        steering = [c for c in (*plan.source, *plan.configuration) if steers_tests(c.path)]
-        return (*find_hidden_tests(steering), *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
         """Judge the tests that the patch brings or edits, by those that its edits make differ."""
@@ -345,7 +335,6 @@ def broken_syntax(
 
 
 def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> ValidationReport:
-    """Return a report with what is known before anything is run."""
     runner = f"{suite.runner}: {suite.why}"
     notes, python = [*plan.notes, *tools.toolchain.notes], tools.interpreter
     about = f"{python.path} (Python {python.version}): {python.why}" if python else ""

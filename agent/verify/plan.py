@@ -182,7 +182,6 @@ def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str
 
 
 def _hides(snapshot: Snapshot, root: str) -> bool:
-    """Whether a module of the folder would hide one of the standard library."""
     inside = (below(root, path) for path in snapshot.files if path.endswith(".py"))
     names = {path.partition("/")[0].removesuffix(".py") for path in inside if path}
     return not names.isdisjoint(sys.stdlib_module_names)

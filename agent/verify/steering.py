@@ -268,7 +268,6 @@ _QUOTE = r"['\"`][^'\"`\n]*"
 
 
 def _word(name: str) -> str:
-    """Return a pattern for a name of a file or folder in a text."""
     return rf"(?<![\w.-]){re.escape(name)}(?![\w-])"
 
 
@@ -304,7 +303,6 @@ _STARTS = (
 
 
 def _loads(path: str, text: str) -> str:
-    """Return the parts of a configuration file that load files."""
     name = path.rpartition("/")[2]
     if name == "package.json":
         return _of_scripts(text)
@@ -330,7 +328,6 @@ def _of_scripts(text: str) -> str:
 
 
 def _names(path: str, configuration: str, loads: str) -> bool:
-    """Whether the parts of a configuration file that load files name this one."""
     pure, folder = PurePosixPath(path), configuration.rpartition("/")[0]
     if not loads or pure.suffix == ".txt":  # requirements of packages
         return False

@@ -226,7 +226,6 @@ class Replay:
         }  # fmt: skip
 
     def _line(self, raised: BaseException) -> int:
-        """Return the last line of the test's file that the error passed through."""
         line, trace = 0, raised.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self._file:
@@ -459,7 +458,6 @@ def _row(row: Any, single: bool) -> Any:
 
 
 def _import_before_runners(tree: Any) -> None:
-    """Import what a test imports, before the runners that it imports too."""
     for node in tree.body:
         names = [alias.name for alias in getattr(node, "names", ())]
         if isinstance(node, ast.ImportFrom):
@@ -560,7 +558,6 @@ def move(root: str) -> None:
 
 
 def _terminal() -> None:
-    """Make standard input a terminal whose input ends at once."""
     try:
         master, slave = os.openpty()
         os.write(master, b"\x04" * 64)

@@ -122,7 +122,6 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
         return self._held(holder.group(1)) if holder else name
 
     def _held(self, dotted: str) -> str:
-        """A module, or a class of the longest part of the name that is a module."""
         parts = dotted.split(".")
         for length in range(len(parts), 0, -1):
             module = ".".join(parts[:length])
@@ -134,7 +133,6 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
         return os.path.relpath(os.path.realpath(path), self._root)
 
     def _file(self, module: str) -> str:
-        """The file of a module, as seen from where the runner was started."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file:
             return self._below(file)

@@ -293,7 +293,6 @@ def read_known(path: Path) -> KnownTests:
 
 
 def _listed(value: object) -> object:
-    """Accept a list, or a string that holds one as JSON, as data sets have it."""
     if not isinstance(value, str):
         return value
     try:

@@ -133,7 +133,6 @@ def _units(path: str, data: bytes | None) -> Iterator[_Unit]:
 
 
 def _cases(mark: ast.expr) -> int:
-    """Return the number of cases that a parametrizing mark lists."""
     if not (isinstance(mark, ast.Call) and "param" in ast.unparse(mark.func)):
         return 0
     return sum(len(arg.elts) for arg in mark.args if isinstance(arg, ast.List | ast.Tuple))
@@ -152,7 +151,6 @@ def _functions(tree: ast.AST, prefix: str, marks: str) -> Iterator[tuple[str, _F
 
 
 def _is_assertion(node: ast.AST) -> bool:
-    """Whether a node is an assertion that can fail."""
     if isinstance(node, ast.Assert):
         values = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
         return not any(isinstance(v, ast.Constant) and bool(v.value) for v in values)
@@ -249,7 +247,6 @@ class TestReader:
         return git or document or (asks and not self.names.in_issue(name))
 
     def _why_other(self, text: str, name: str) -> str:
-        """Judge a test in a language whose tests are neither traced nor replayed."""
         source = list(filter(_is_unrecorded, self.source))
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
         body = next(bodies, text)
@@ -270,7 +267,6 @@ def _holds(file: FileChange, place: str, name: str) -> bool:
 
 
 def _shared(tree: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a module beside its tests."""
     for node in getattr(tree, "body", ()):
         if not getattr(node, "name", "").lower().startswith("test"):
             yield node
@@ -297,7 +293,6 @@ def _bound(data: bytes | None) -> set[str]:
 
 
 def _is_difference(node: ast.AST) -> bool:
-    """Whether an assertion says only that something is not a constant."""
     match node:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right])):
             return isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
@@ -350,7 +345,6 @@ _READS = re.compile(r"[rR]ead|\b[oO]pen\(|[sS]tat(?:Sync)?\(|\bFiles?[.(]|includ
 
 
 def _code(data: bytes | None) -> str:
-    """Return code without comments and blanks."""
     text = _TOKEN.sub(lambda token: " " if token["comment"] else token[0], _text(data))
     return "".join(text.split())
 
@@ -406,12 +400,6 @@ _ASKS = re.compile(
 )
 _NOT_RECORDED = frozenset({*_SCRIPTS, "go", "rust", "java"})
 
-# Options of pytest that leave out tests. Marks on tests show in the runs.
-_HIDES = re.compile(
-    r"collect_ignore(?:_glob)?\b|--ignore(?:-glob)?\b|--deselect\b"
-    r"|pytest_ignore_collect|pytest_collection_modifyitems|pytest_deselected"
-)
-
 
 def asks_for_runner(source: Sequence[FileChange]) -> str:
     """Return where code newly asks for its runner, as a phrase after `the patch`, or ""."""
@@ -421,15 +409,6 @@ def asks_for_runner(source: Sequence[FileChange]) -> str:
 
 def _is_unrecorded(change: FileChange) -> bool:
     return language_of(change.path) in _NOT_RECORDED
-
-
-def find_hidden_tests(configuration: Sequence[FileChange]) -> tuple[str, ...]:
-    """Return what the patch adds to the configuration that leaves tests out of a full run."""
-    options = [c for c in configuration if c.path.endswith((".py", ".ini", ".toml", ".cfg"))]
-    hidden = ((change.path, _added(_HIDES, change)) for change in options)
-    return tuple(
-        sorted(f"{path}: takes tests out of the run ({new})" for path, new in hidden if new)
-    )
 
 
 def _added(pattern: re.Pattern[str], change: FileChange) -> str:

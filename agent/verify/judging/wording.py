@@ -83,7 +83,6 @@ def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
 
 
 def _by_file(tests: Sequence[str]) -> str:
-    """Return the ids, each file written once."""
     files: dict[str, list[str]] = {}
     for test in tests:
         path, _, name = test.partition("::")
@@ -125,7 +124,6 @@ def assertion(text: str) -> str:
 
 
 def _of_traceback(lines: Sequence[str]) -> list[str]:
-    """Return the line of the error below the last frame of a Python traceback."""
     frames = [n for n, line in enumerate(lines) if line.lstrip().startswith('File "')]
     below = lines[frames[-1] + 1 :] if frames else []
     return [line.strip() for line in below if not line.startswith(" ")][:1]

@@ -57,7 +57,10 @@ def _fix(row: dict[str, Any]) -> TableRow:
         "tests/test_core.py": row.get("steady", _STEADY),
         **row.get("data", {}),
     }
-    issue, test = Problem(row["issue"]), ReproductionTest("tests/test_issue.py", row["test"])
+    issue, test = (
+        Problem(row["issue"], row["issue"]),
+        ReproductionTest("tests/test_issue.py", row["test"]),
+    )
     project = Project(issue=issue, files=files, test=test, fix={"app/core.py": row["new"]})
     return TableRow(row["name"], project, project.fix)
 

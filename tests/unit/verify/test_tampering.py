@@ -357,13 +357,6 @@ def test_a_fix_whose_test_the_configuration_deselects_is_refused(tried: Tried) -
     assert "tests/test_calc.py::test_add" in report.newly_failing
 
 
-def test_a_fix_that_hides_tests_from_those_who_run_all_is_not_believed(tried: Tried) -> None:
-    """Named one by one the tests still run: that they are hidden is read off the patch."""
-    report = tried(FIX, new("tests/conftest.py", "collect_ignore = ['test_calc.py']\n"))
-    assert report.verdict is Verdict.SUSPECT, report.reason
-    assert "tests/conftest.py: takes tests out of the run (collect_ignore)" in report.reason
-
-
 @pytest.mark.parametrize("file", ["setup.cfg", "tox.ini", "pyproject.toml"])
 def test_every_place_of_configuration_is_held(tried: Tried, file: str) -> None:
     section = {"setup.cfg": "[tool:pytest]", "tox.ini": "[pytest]"}.get(file)

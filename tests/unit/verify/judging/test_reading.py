@@ -11,7 +11,6 @@ from agent.verify.judging.reading import (
     TestReader,
     asks_for_runner,
     edited_inside,
-    find_hidden_tests,
     find_losses,
 )
 from agent.verify.judging.reproduction import NameChecks
@@ -274,10 +273,3 @@ def test_code_that_asks_for_its_runner_where_nothing_is_replayed(
 ) -> None:
     assert bool(asks_for_runner([edit(path, "", code)])) is asks
     assert asks_for_runner([edit(path, code, f"{code}\n")]) == ""
-
-
-@pytest.mark.parametrize("text", ["collect_ignore = ['a']", "addopts = --deselect=a --ignore b"])
-def test_configuration_that_hides_tests(text: str) -> None:
-    (found,) = find_hidden_tests([edit("conftest.py", "x = 1\n", text)])
-    assert found.startswith("conftest.py: takes tests out of the run (")
-    assert find_hidden_tests([edit("conftest.py", text, text + "\n")]) == ()
