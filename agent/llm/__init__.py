@@ -6,9 +6,6 @@
 from agent.llm.budget import (
     Budget,
     BudgetedChatModel,
-    RemoteBudget,
-    Spent,
-    ask_remote_budget,
     ceiling,
 )
 from agent.llm.call_log import LogFile, LoggedChatModel, Redactor
@@ -34,11 +31,8 @@ __all__ = [
     "ModelServer",
     "Price",
     "Redactor",
-    "RemoteBudget",
     "Resolved",
     "Retrier",
-    "Spent",
-    "ask_remote_budget",
     "ceiling",
     "choose_embedding_endpoint",
     "choose_endpoint",

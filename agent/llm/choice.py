@@ -27,8 +27,6 @@ from agent.settings import Settings
 
 # The run id that the miners' first proxy accepts from a caller that is not an evaluation run.
 NO_RUN_ID = "nocache-1"
-# Below SANDBOX_PROXY_URL: the page on which the newest miner containers tell what has been spent.
-SPENT_PATH = "/api/v1/usage"
 OLLAMA_PORT = 11434  # used when OLLAMA_HOST has no port
 
 _DEFAULT_PROTOCOL = "openai"  # most servers speak it
@@ -218,9 +216,7 @@ def _by_key(name: str, environment: Mapping[str, str]) -> Endpoint | None:
     if key is None and not _is_set(environment, provider.url_name):
         return None
     why = f"{provider.key_name if key else provider.url_name} is set"
-    server = _provider_server(name, key, why, environment)
-    proxy = _url(environment, "SANDBOX_PROXY_URL") if provider.before_proxies else None
-    return replace(server, usage_url=proxy and proxy + SPENT_PATH)
+    return _provider_server(name, key, why, environment)
 
 
 def _ridges(environment: Mapping[str, str]) -> Endpoint | None:

@@ -28,7 +28,7 @@ class Endpoint:
     """One model on one server. `base_url` has no slash at the end; `why` says what chose it.
 
     `kind` is a name of `PROTOCOLS`. `model` is "" when the server is asked for one. A refusal tells
-    to change the named settings. `usage_url` gives, without a key, what the run has spent.
+    to change the named settings.
     """
 
     base_url: str
@@ -40,7 +40,6 @@ class Endpoint:
     url_setting: str = "PATCHSHOT_BASE_URL"
     model_setting: str = "PATCHSHOT_MODEL"
     run_id: str = ""
-    usage_url: str | None = None
     embedding_base_url: str | None = None
 
 

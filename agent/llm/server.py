@@ -143,16 +143,12 @@ class ModelServer:
             return replace(outcome, error=error)
         return outcome
 
-    async def look_up(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Outcome | None:
-        """The outcome of a GET of `path`, tried once; None when no time is left."""
-        seconds = min(seconds, self._retrier.time_left())
-        return await self._rooted(path, None, seconds) if seconds > 0 else None
-
     async def models(self) -> tuple[ModelInfo, ...]:
         """The models that the server lists, in its order; empty when it has no such list."""
         protocol = self.protocol
         path = protocol.embedding_models_path if self.embeddings else protocol.models_path
-        outcome = await self.look_up(path)
+        seconds = min(CONNECT_SECONDS, self._retrier.time_left())
+        outcome = await self._rooted(path, None, seconds) if seconds > 0 else None
         return protocol.read_models(outcome.value if isinstance(outcome, JsonReply) else None)
 
     async def _rooted(
@@ -174,18 +170,11 @@ class ModelServer:
                 stream=stream,
             )
             if not isinstance(outcome, Failure) or not outcome.wrong_path:
-                if _is_served(outcome):
+                if isinstance(outcome, JsonReply):  # gateways refuse keys on any path
                     self._roots = (root,)
                 return outcome
             outcomes.append(outcome)
         return outcomes[0]
-
-
-def _is_served(outcome: Outcome) -> bool:
-    """Whether an outcome proves that its path is served. Gateways refuse keys on any path."""
-    if isinstance(outcome, JsonReply):
-        return True
-    return outcome.status is not None and outcome.status < 500 and outcome.status not in (401, 403)
 
 
 # --------------------------------------------------------------- a model from the server's own list

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         BudgetedChatModel,
         Endpoint,
         Price,
-        RemoteBudget,
         Resolved,
         Retrier,
     )
@@ -60,11 +59,10 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """The chat model, the prices that its server reports, and the budget of the run there."""
+    """The chat model, and the price that its server reports."""
 
     chat: ChatModel
     price: Price | None = None
-    host: RemoteBudget | None = None
 
 
 class Connections:
@@ -121,15 +119,14 @@ class Connections:
 
         Asks the server for its list of models if the settings name no model.
         """
-        from agent.llm import HttpChatModel, Retrier, ask_remote_budget
+        from agent.llm import HttpChatModel, Retrier
 
         if self._replaying is not None:
             return ChosenModel(self._replaying)
         chosen = endpoint(settings)
         sleep = asyncio.sleep if self._gate is None else self._gate.sleep
         retrier = Retrier(report=self.reporter, time_left=self.time_left, sleep=sleep)
-        host = ask_remote_budget(chosen, self.client(), self.reporter)
-        resolved = await self._resolved(settings, chosen, retrier, host)
+        resolved = await self._resolved(settings, chosen, retrier)
         shows = self._streaming and settings.samples == 1
         # several samples need a temperature at which they differ
         default = _SAMPLING if settings.samples > 1 else 0.0
@@ -145,17 +142,12 @@ class Connections:
             others=resolved.others,
             on_text=count if shows else lambda _: None,
         )
-        return ChosenModel(model, resolved.price, host)
+        return ChosenModel(model, resolved.price)
 
-    async def _resolved(
-        self, settings: Settings, chosen: Endpoint, retrier: Retrier, host: RemoteBudget | None
-    ) -> Resolved:
+    async def _resolved(self, settings: Settings, chosen: Endpoint, retrier: Retrier) -> Resolved:
         from agent.llm import Demand, ModelServer, ceiling, resolve_model
 
         bounds = [settings.max_cost, ceiling(environment(("RIDGES_MAX_COST_USD",)))]
-        if host is not None and not chosen.model:
-            spent = await host()
-            bounds.append(spent.remaining if spent else None)
         demand = Demand(
             prompt_tokens(settings, CONTEXT_TOKENS),
             settings.max_output_tokens,
@@ -181,7 +173,7 @@ class Connections:
             ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
             caching=price is not None and price.cache_read < 1,
         )
-        return BudgetedChatModel(self._guarded(chosen.chat, budget), budget, chosen.host)
+        return BudgetedChatModel(self._guarded(chosen.chat, budget), budget)
 
     async def locator(
         self, settings: Settings, budgeted: BudgetedChatModel

@@ -20,14 +20,14 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.llm import Retrier, Spent, ask_remote_budget, create_client
+from agent.llm import Retrier, create_client
 from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
 from agent.types import Completion
 from agent.types.events import Event, Notice
 from agent.types.protocols import Reporter
 from tests.support.faults import PASSING, Fault, FaultServer, Plan, always, never, once
 from tests.support.faults_clients import QUICK, SPOKEN, Spoken, batch_embedder, chat_model
-from tests.support.faults_dialects import LIMIT, SPENT, vectors_of
+from tests.support.faults_dialects import vectors_of
 from tests.support.llm import make_prompt
 
 _HOPELESS = tuple(fault for fault in PASSING if fault is not Fault.LATENCY)
@@ -123,25 +123,6 @@ def test_a_model_that_is_not_there_names_one_that_is(spoken: Spoken) -> None:
 
     with serve(spoken) as server, pytest.raises(UnknownModel, match="it has scripted"):
         asyncio.run(run(server))
-
-
-@pytest.mark.parametrize("name", ["p3", "p3-agents", "openrouter"])
-def test_what_is_spent_is_told_by_the_host(name: str) -> None:
-    spoken = next(spoken for spoken in SPOKEN if spoken.name == name)
-
-    async def run(server: FaultServer) -> Spent | None:
-        endpoint = replace(spoken.endpoint(server), usage_url=f"{server.url}/api/v1/usage")
-        async with create_client(trust_env=False) as client:
-            remote = ask_remote_budget(endpoint, client, lambda _: None)
-            assert remote is not None
-            return await remote()
-
-    with serve(spoken) as server:
-        spent = asyncio.run(run(server))
-        assert spent is not None
-        assert (spent.used, spent.remaining) == (SPENT, LIMIT - SPENT)
-        if name == "openrouter":  # the usage belongs to the proxy, which gets no key
-            assert "authorization" not in server.requests[-1].headers
 
 
 # -------------------------------------------------------------------------------------- embeddings

@@ -1,4 +1,4 @@
-"""What the fault server answers in each protocol: completions, vectors, refusals, what is spent.
+"""What the fault server answers in each protocol: completions, vectors, refusals.
 
 Shapes follow the providers' API references, and for the miners' proxy what its generations were
 observed to send. Where a proxy checks its input, so does this: a run id that is no UUID (P2), a
@@ -19,8 +19,6 @@ from tests.support.scripted_provider import embed_text
 MODEL = "scripted"
 KEY = "sk-loopback-0123456789abcdef"
 WRONG_DIMENSION = 5
-SPENT = 0.25  # US dollars that every usage endpoint tells of, of LIMIT
-LIMIT = 2.0
 
 Generation = Literal["p1", "p2", "p3"]
 Json = Any
@@ -252,13 +250,8 @@ def vectors_of(texts: Sequence[str], *, wrong: bool = False) -> list[list[float]
 
 
 def lists_of(path: str) -> Json | None:
-    """What a GET answers: lists of models, and what is spent. None where there is nothing."""
+    """What a GET answers: lists of models. None where there is nothing."""
     match path.strip("/").split("/"):
-        case ["api", "v1", "usage"]:
-            return {"total_cost_usd": SPENT, "budget_remaining_usd": LIMIT - SPENT}
-        case [*_, "usage"]:
-            left = LIMIT - SPENT
-            return {"used_cost_usd": SPENT, "remaining_cost_usd": left, "max_cost_usd": LIMIT}
         case [*_, "models"]:
             return {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
         case [*_, "inference-models" | "embedding-models"]:

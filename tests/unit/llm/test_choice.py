@@ -249,13 +249,6 @@ def test_what_is_missing_or_malformed_is_named(
     assert "\n" not in str(caught.value)
 
 
-def test_the_usage_of_the_newest_containers_is_asked_at_their_proxy() -> None:
-    both = {"OPENROUTER_API_KEY": "k", "SANDBOX_PROXY_URL": "http://sandbox-proxy:80/"}
-
-    assert choose_endpoint(settings(), both).usage_url == "http://sandbox-proxy:80/api/v1/usage"
-    assert choose_endpoint(settings(), {"OPENROUTER_API_KEY": "k"}).usage_url is None
-
-
 class TestRunId:
     @pytest.mark.parametrize(
         ("environment", "expected"),
