@@ -275,7 +275,7 @@ class WorkingCopy:
 
     @property
     def _files(self) -> OverlayFiles:
-        return OverlayFiles(self._snapshot, self._changes)
+        return OverlayFiles(self._snapshot, self._changes.values())
 
     def _edit(self, edits: Sequence[Any]) -> ActionResult:
         if not edits:

@@ -1,7 +1,6 @@
 """Applies a proposal to files in memory: all edits or none, and no byte outside of them changes.
 
-Edits are applied in order, and each sees the result of those before it. When one fails, the others
-are still tried against the state without it, so that one answer names everything that is wrong.
+When an edit fails, the others are still tried, so that one answer names everything that is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from agent.types import (
     AppliedPatch,
     ApplyFailure,
     CreateFile,
-    Edit,
     EditFailure,
     FileChange,
     MatchTier,
@@ -37,10 +35,9 @@ def apply_proposal(
     include_test: bool = False,
     shown: Mapping[str, Sequence[tuple[int, int]]] | None = None,
 ) -> AppliedPatch | ApplyFailure:
-    """Apply all edits of a proposal, or name every edit that cannot be applied.
+    """Apply all edits of a proposal in order, or name every edit that cannot be applied.
 
-    `allow`: patterns of protected paths that may be edited (see `paths.check_path`) and that may
-    gain keys (see `_leaks`).
+    `allow`: patterns of protected paths that may be edited and gain keys (see `paths.check_path`).
     `include_test`: also create the reproduction test, after the other edits.
     `shown`: inclusive line ranges that the model was shown, by path. They decide between several
     matches of one search text.
@@ -48,7 +45,9 @@ def apply_proposal(
     session = EditSession(Tree(files), allow, shown or {})
     applied: list[AppliedEdit] = []
     failures: list[EditFailure] = []
-    for index, edit in enumerate(_edits(proposal, include_test=include_test)):
+    test = proposal.reproduction_test if include_test else None
+    edits = (*proposal.edits, CreateFile(test.path, test.content)) if test else proposal.edits
+    for index, edit in enumerate(edits):
         done = session.apply(index, edit)
         if isinstance(done, Miss):
             path = _shown(edit.path)
@@ -69,13 +68,6 @@ def apply_proposal(
     return AppliedPatch(changes, unified_diff(changes), tuple(applied), tuple(session.repairs))
 
 
-def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:
-    test = proposal.reproduction_test
-    if not include_test or test is None:
-        return proposal.edits
-    return (*proposal.edits, CreateFile(test.path, test.content))
-
-
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:
     path = _shown(proposal.edits[0].path) if proposal.edits else ""
     if applied and all(edit.tier is MatchTier.ALREADY_APPLIED for edit in applied):
@@ -88,7 +80,7 @@ def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFai
 
 
 def _shown(path: str) -> str:
-    """Return a path of the model in a printable form, with hidden characters escaped."""
+    """Return a path of the model with hidden characters escaped."""
     return path if path.isprintable() else path.encode("unicode_escape").decode()
 
 
@@ -98,11 +90,7 @@ def _shown(path: str) -> str:
 def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[str, str]:
     """Return the files that would gain a key, or a mask in place of a value, and why.
 
-    A model that was talked into it could copy a key from another place into a file, and one that
-    was shown a masked line could write the mask over the value. Only keys of a known form count: a
-    random-looking value with a telling name may be a fixture that the change needs.
-
-    `allow`: patterns of paths that are not checked, as in `paths.check_path`.
+    Only keys of a known form count: a random-looking value with a telling name may be a fixture.
     """
     before = (_text(change.before) for change in changes)
     had = {text[secret.start : secret.end] for text in before for secret in find_secrets(text)}
@@ -118,12 +106,12 @@ def _problem(change: FileChange, had: Collection[str]) -> str:
             f'line {_line(after, after.index(MASK))} would hold "{MASK}", which stands for a value '
             "that is not shown: the value would be lost. Quote and change other lines only"
         )
-    for found in find_secrets(after):
-        value = after[found.start : found.end]
-        if found.known_form and value not in had and not is_placeholder(value):
+    for secret in find_secrets(after):
+        value = after[secret.start : secret.end]
+        if secret.known_form and value not in had and not is_placeholder(value):
             return (
-                f"line {_line(after, found.start)} would add what looks like a secret "
-                f"({found.what}); read it from the environment or a file, or write a value that "
+                f"line {_line(after, secret.start)} would add what looks like a secret "
+                f"({secret.what}); read it from the environment or a file, or write a value that "
                 f"says that it is made up (a user's --allow {change.path} lets it pass)"
             )
     return ""
@@ -151,10 +139,7 @@ class Adopted:
 def adopt_files(
     written: Mapping[str, bytes | None], files: FileSource, *, allow: Collection[str] = ()
 ) -> Adopted:
-    """Take over each file by itself; None deletes. `allow` as in `apply_proposal`.
-
-    A path with the content that it has already is neither taken over nor refused.
-    """
+    """Take over each changed file by itself; None deletes. `allow` as in `apply_proposal`."""
     tree = Tree(files)
     refused: dict[str, str] = {}
     tiers: dict[str, MatchTier] = {}

@@ -1,8 +1,7 @@
 """Writes unified diffs in the format of git, with the same bytes for every version of git.
 
 Lines are matched as in patience diff: lines that are unique on both sides are anchors, and between
-anchors the longest common subsequence decides. A gap too large for that is replaced as a whole,
-which is less readable but correct. Formats: git's `diff-format` documentation and `quote.c`.
+anchors the longest common subsequence decides. Formats: git's `diff-format` and `quote.c`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rapidfuzz.distance import Indel
 
-from agent.patching.lines import Step, filled
 from agent.repository import blob_id
 from agent.types import FileChange
 
 _CONTEXT = 3
 
-# Product of line counts up to which a gap is compared exactly (bit-parallel: 4e6 takes about 1 ms).
+# Product of line counts up to which a gap is compared exactly; a larger one is replaced as a whole.
 _MAX_GAP = 4_000_000
 
 # Hexadecimal digits of a blob id, enough to be unique in any repository.
@@ -32,6 +31,7 @@ _HEADING_BYTES = 80
 _ESCAPES = {0x07: "a", 0x08: "b", 0x09: "t", 0x0A: "n", 0x0B: "v", 0x0C: "f", 0x0D: "r"}
 
 Lines = Sequence[bytes]
+_Elements = Sequence[bytes] | Sequence[str]
 
 
 def unified_diff(changes: Sequence[FileChange]) -> bytes:
@@ -99,7 +99,7 @@ def _lines(content: bytes | None) -> Lines:
 
 def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
     heading, looked = b"", 0
-    for group in _groups(_changes(a, b)):
+    for group in _groups([step for step in steps(a, b, exact=0) if not step.equal]):
         start = max(0, group[0].a_start - _CONTEXT)
         heading = _heading(a, looked, start) or heading
         looked = start
@@ -159,12 +159,34 @@ def _heading(a: Lines, floor: int, start: int) -> bytes:
 # ---------------------------------------------------------------------------------------- matching
 
 
-def _changes(a: Lines, b: Lines) -> list[Step]:
-    """Return the differences in order, as maximal runs."""
-    return [step for step in filled(_common_runs(a, b), len(a), len(b)) if not step.equal]
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Elements `a_start:a_end` of one sequence become `b_start:b_end` of the other."""
+
+    equal: bool
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
 
 
-def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
+def steps(a: _Elements, b: _Elements, *, exact: int = _MAX_GAP) -> list[Step]:
+    """Return a short edit from one sequence to the other, as equal and changed runs.
+
+    `exact`: product of lengths up to which anchors are not used, so that it is the shortest.
+    """
+    result: list[Step] = []
+    a_done = b_done = 0
+    for a_start, b_start, size in [*_common_runs(a, b, exact), (len(a), len(b), 0)]:
+        if (a_done, b_done) != (a_start, b_start):
+            result.append(Step(False, a_done, a_start, b_done, b_start))
+        if size:
+            result.append(Step(True, a_start, a_start + size, b_start, b_start + size))
+        a_done, b_done = a_start + size, b_start + size
+    return result
+
+
+def _common_runs(a: _Elements, b: _Elements, exact: int) -> list[tuple[int, int, int]]:
     """Return runs (a, b, size) of equal lines, increasing on both sides."""
     runs: list[tuple[int, int, int]] = []
     pending = [(0, len(a), 0, len(b))]
@@ -177,7 +199,8 @@ def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
         runs.extend(((a_low - head, b_low - head, head), (a_high, b_high, tail)))
         if a_low == a_high or b_low == b_high:
             continue
-        anchors = _anchors(a[a_low:a_high], b[b_low:b_high])
+        is_small = (a_high - a_low) * (b_high - b_low) <= exact
+        anchors = [] if is_small else _anchors(a[a_low:a_high], b[b_low:b_high])
         if anchors:
             pending.extend(_between(anchors, a_low, a_high, b_low, b_high))
         else:
@@ -185,7 +208,7 @@ def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
     return sorted(run for run in runs if run[2])
 
 
-def _common_length(a: Lines, b: Lines) -> int:
+def _common_length(a: _Elements, b: _Elements) -> int:
     size = min(len(a), len(b))
     return next((k for k in range(size) if a[k] != b[k]), size)
 
@@ -201,7 +224,7 @@ def _between(
     yield a_start, a_high, b_start, b_high
 
 
-def _anchors(a: Lines, b: Lines) -> list[tuple[int, int]]:
+def _anchors(a: _Elements, b: _Elements) -> list[tuple[int, int]]:
     """Return lines unique on both sides, as the longest increasing sequence of index pairs."""
     in_a, in_b = Counter(a), Counter(b)
     place = {line: index for index, line in enumerate(b) if in_b[line] == 1}
@@ -225,7 +248,7 @@ def _anchors(a: Lines, b: Lines) -> list[tuple[int, int]]:
 
 
 def _exact_runs(
-    a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int
+    a: _Elements, b: _Elements, a_low: int, a_high: int, b_low: int, b_high: int
 ) -> Iterator[tuple[int, int, int]]:
     if (a_high - a_low) * (b_high - b_low) > _MAX_GAP:
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
-from rapidfuzz import fuzz, process
+from rapidfuzz import fuzz
 
 from agent.patching.paths import RefusedPath, check_path, folded, is_allowed, parents
 from agent.patching.protected import ignoring_rule, is_generated
@@ -20,52 +21,38 @@ _SUGGESTION_CUTOFF = 75.0
 
 
 class FileSource(Protocol):
-    """The part of a `Snapshot` that the applier needs. `read` is called for `files` only."""
+    """The part of a `Snapshot` that the applier needs."""
 
     @property
     def files(self) -> Mapping[str, SourceFile]:
         """Usable files by path."""
-        ...
 
     @property
     def skipped(self) -> Sequence[SkippedFile]:
         """Existing paths that are not usable, and why."""
-        ...
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a path in `files`."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file, usable or skipped."""
-        ...
 
 
 class OverlayFiles:
-    """A file source with changes on top. Immutable.
+    """A file source with changes on top. Immutable. `read` gives None for an absent path."""
 
-    `changes` maps paths to changes, or is a sequence of changes with distinct paths. Unlike a
-    snapshot, `read` returns None for a path that does not exist.
-    """
-
-    def __init__(
-        self, base: FileSource, changes: Mapping[str, FileChange] | Sequence[FileChange]
-    ) -> None:
-        listed = changes.values() if isinstance(changes, Mapping) else changes
+    def __init__(self, base: FileSource, changes: Iterable[FileChange]) -> None:
         self.base = base
-        self._changes = {change.path: change for change in listed}
-        self._files: Mapping[str, SourceFile] | None = None
+        self._changes = {change.path: change for change in changes}
 
-    @property
+    @cached_property
     def files(self) -> Mapping[str, SourceFile]:
         """Usable files by path, in path order."""
-        if self._files is None:
-            files = {p: f for p, f in self.base.files.items() if p not in self._changes}
-            for change in self._changes.values():
-                if change.after is not None:
-                    files[change.path] = self._changed_file(change, change.after)
-            self._files = dict(sorted(files.items()))
-        return self._files
+        files = {p: f for p, f in self.base.files.items() if p not in self._changes}
+        for change in self._changes.values():
+            if change.after is not None:
+                files[change.path] = self._changed_file(change, change.after)
+        return dict(sorted(files.items()))
 
     @property
     def skipped(self) -> Sequence[SkippedFile]:
@@ -73,7 +60,7 @@ class OverlayFiles:
         return tuple(file for file in self.base.skipped if file.path not in self._changes)
 
     def read(self, path: str) -> bytes | None:
-        """Return the changed bytes, or None for a path that does not exist or is skipped."""
+        """Return the present bytes of a usable file."""
         change = self._changes.get(path)
         if change is not None:
             return change.after
@@ -134,30 +121,21 @@ class NameIndex:
 def similar_paths(path: str, known: Collection[str]) -> Sequence[str]:
     """Return existing paths that an unknown one may mean, those with the same file name first."""
     name = posixpath.basename(path)
-    same = sorted(other for other in known if posixpath.basename(other) == name)
-    hits = process.extract(
-        path,
-        sorted(known),
-        scorer=fuzz.ratio,
-        limit=_MAX_SUGGESTIONS,
-        score_cutoff=_SUGGESTION_CUTOFF,
-    )
-    alike = [hit[0] for hit in sorted(hits, key=lambda hit: (-hit[1], hit[0]))]
-    closest = sorted(same, key=lambda other: (-fuzz.ratio(path, other), other))
-    return list(dict.fromkeys([*closest, *alike]))[:_MAX_SUGGESTIONS]
+    scores = {
+        other: fuzz.ratio(path, other) + 100 * (posixpath.basename(other) == name)
+        for other in known
+    }
+    alike = [other for other, score in scores.items() if score >= _SUGGESTION_CUTOFF]
+    return sorted(alike, key=lambda other: (-scores[other], other))[:_MAX_SUGGESTIONS]
 
 
 @dataclass(slots=True)
 class Tree:
-    """A file source with the changes of earlier edits on top.
-
-    `contents`: new bytes by path, None for a deleted file. `modes`: whether a renamed file is
-    executable.
-    """
+    """A file source with the changes of earlier edits on top."""
 
     files: FileSource
-    contents: dict[str, bytes | None] = field(default_factory=dict)
-    modes: dict[str, bool] = field(default_factory=dict)
+    contents: dict[str, bytes | None] = field(default_factory=dict)  # None: deleted
+    modes: dict[str, bool] = field(default_factory=dict)  # whether a renamed file is executable
     _names: NameIndex | None = None
 
     @property
@@ -175,9 +153,8 @@ class Tree:
         """Return the present bytes of an existing text file, or why they cannot be edited."""
         if path in self.contents:
             content = self.contents[path]
-            return (
-                Miss("unknown-file", "an earlier edit deletes it") if content is None else content
-            )
+            missing = Miss("unknown-file", "an earlier edit deletes it")
+            return missing if content is None else content
         content = self.files.read(path) if path in self.files.files else None
         if content is not None:
             return content
@@ -211,15 +188,11 @@ class Tree:
 
     def move(self, path: str, to: str, data: bytes, allow: Collection[str]) -> Miss | None:
         """Rename a file, or return why the new path cannot be used."""
-        executable, before = self.executable(path), self.contents.get(path, data)
-        untouched = path not in self.contents
+        executable, contents = self.executable(path), dict(self.contents)
         self.remove(path)
         refusal = self.no_room(to, data, allow)
         if refusal is not None:
-            self._names = None
-            self.contents[path] = before
-            if untouched:
-                del self.contents[path]
+            self.contents, self._names = contents, None
             return refusal
         self.put(to, data)
         self.modes[to] = executable
@@ -258,8 +231,8 @@ class Tree:
     def off_limits(self, path: str) -> Miss | None:
         """Return why a path below a repository of git, or a generated file, is not edited.
 
-        Git takes a folder with the files of a bare repository for one, and runs what its
-        configuration says. Only the base counts, so that no edit makes or hides one.
+        Git takes a folder with a file HEAD for a bare repository, and obeys its configuration. Only
+        the base counts, so that no edit makes or hides one.
         """
         base = _base_of(self.files)
         if path in self.files.files and is_generated(self.files.read(path) or b""):
@@ -289,14 +262,9 @@ class Tree:
 
     def changes(self) -> tuple[FileChange, ...]:
         """Return the differences from the original files, in order of path."""
-        base = self.files
-        changes = (
-            FileChange(
-                path,
-                base.read(path) if path in base.files else None,
-                after,
-                executable=self.executable(path),
-            )
-            for path, after in sorted(self.contents.items())
-        )
-        return tuple(change for change in changes if change.before != change.after)
+        changes = []
+        for path, after in sorted(self.contents.items()):
+            before = self.files.read(path) if path in self.files.files else None
+            if before != after:
+                changes.append(FileChange(path, before, after, self.executable(path)))
+        return tuple(changes)

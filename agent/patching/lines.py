@@ -1,7 +1,6 @@
 """Texts as lines, a search for runs of lines in linear time, and lines that leave others out.
 
-Each distinct line (under a normalisation) becomes one letter. A file is then a string of letters
-and a search text a short one, so `str.find` replaces nested loops over lines.
+Each distinct line becomes one letter, so that `str.find` searches for runs of lines.
 """
 
 from __future__ import annotations
@@ -13,20 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rapidfuzz.distance import Indel
+from agent.patching.diff import Step, steps
 
 # Number of occurrences that are searched. More make no difference: the edit is refused.
 MAX_OCCURRENCES = 1000
 
 # Lines of all occurrences of one search text that are compared.
 _MAX_LINES = 200_000
-
-# Product of lengths up to which two sequences are compared exactly (1e7 bits are about a megabyte
-# and a few milliseconds). Beyond it, everything between common ends counts as changed.
-_MAX_PRODUCT = 10_000_000
-
-# Characters that are compared one by one around the first difference.
-_COMPARED_SINGLY = 32
 
 # Typographic characters that word processors and models write for plain ones. They are mapped one
 # to one, so that offsets in the translated text are offsets in the text.
@@ -71,17 +63,9 @@ def is_blank(line: str) -> bool:
 
 
 def shared_start(a: str, b: str) -> int:
-    """Return the length of the common start, by bisection: texts may have megabytes."""
-    low, high = 0, min(len(a), len(b))
-    if a[:high] == b[:high]:
-        return high
-    while high - low > _COMPARED_SINGLY:
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return next((k for k in range(low, high) if a[k] != b[k]), high)
+    """Return the length of the common start."""
+    size = min(len(a), len(b))
+    return next((k for k in range(size) if a[k] != b[k]), size)
 
 
 class Page:
@@ -145,47 +129,6 @@ class Page:
             text = "".join(chr(ids.setdefault(normal(self.lines[k]), len(ids))) for k in at)
             self._spelled[key] = (ids, text, at)
         return self._spelled[key]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Elements `a_start:a_end` of one sequence become `b_start:b_end` of the other."""
-
-    equal: bool
-    a_start: int
-    a_end: int
-    b_start: int
-    b_end: int
-
-
-def steps(a: Sequence[str], b: Sequence[str]) -> list[Step]:
-    """Return the shortest edit from one sequence to the other, as equal and changed runs."""
-    size = min(len(a), len(b))
-    head = next((k for k in range(size) if a[k] != b[k]), size)
-    tail = next((k for k in range(size - head) if a[-1 - k] != b[-1 - k]), size - head)
-    inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if len(inner_a) * len(inner_b) > _MAX_PRODUCT:
-        middle = [(head, head, 0)]
-    else:
-        middle = [
-            (head + op.src_start, head + op.dest_start, op.src_end - op.src_start)
-            for op in Indel.opcodes(inner_a, inner_b)
-            if op.tag == "equal"
-        ]
-    return filled([(0, 0, head), *middle, (len(a) - tail, len(b) - tail, tail)], len(a), len(b))
-
-
-def filled(runs: Sequence[tuple[int, int, int]], a_size: int, b_size: int) -> list[Step]:
-    """Return equal runs (start in a, start in b, size) with the changed runs between them."""
-    result: list[Step] = []
-    a_done = b_done = 0
-    for a_start, b_start, size in [*runs, (a_size, b_size, 0)]:
-        if (a_done, b_done) != (a_start, b_start):
-            result.append(Step(False, a_done, a_start, b_done, b_start))
-        if size:
-            result.append(Step(True, a_start, a_start + size, b_start, b_start + size))
-        a_done, b_done = a_start + size, b_start + size
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +278,7 @@ def _trimmed(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
 
 # -------------------------------------------------------------------------------------- whole files
 
-# A whole file must have at least this share of the non-blank lines of the old one. A shorter one is
-# an excerpt, and writing it would delete the rest.
+# A whole file must have at least this share of the non-blank lines of the old one.
 _MIN_SIZE = 0.5
 # A version of a file must keep this share of its lines, unless the file is small.
 _MIN_KEPT = 0.2
@@ -349,23 +291,14 @@ def not_whole(old: str, new: str) -> str | None:
     size, common = before.total(), (before & after).total()
     gap = _gap(new, before)
     if gap is not None:
-        return (
-            f"the reply's whole file leaves lines out ({gap!r}): that would delete them; write "
-            "every line, or give search and replace texts for what changes"
-        )
-    if size <= _SMALL:
+        problem = f"leaves lines out ({gap!r}), which would delete them"
+    elif size > _SMALL and after.total() < size * _MIN_SIZE:
+        problem = f"has {after.total()} of the file's {size} lines: that would delete the rest"
+    elif size > _SMALL and common < size * _MIN_KEPT:
+        problem = f"keeps {common} of the file's {size} lines: it seems to be another file"
+    else:
         return None
-    if after.total() < size * _MIN_SIZE:
-        return (
-            f"the reply shows {after.total()} lines as the whole file, which has {size}: that "
-            "would delete the rest; give search and replace texts for what changes"
-        )
-    if common < size * _MIN_KEPT:
-        return (
-            f"the reply's whole file keeps {common} of the file's {size} lines: it seems to be "
-            "another file; give search and replace texts for what changes"
-        )
-    return None
+    return f"the reply's whole file {problem}; give search and replace texts for what changes"
 
 
 def _gap(new: str, before: Counter[str]) -> str | None:

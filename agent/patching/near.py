@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from rapidfuzz import fuzz, process
 
-from agent.patching.lines import Page, Step, Wanted, is_blank, plain_punctuation, spaceless, steps
+from agent.patching.diff import Step, steps
+from agent.patching.lines import Page, Wanted, is_blank, plain_punctuation, spaceless
 from agent.patching.transplant import merged
 
 # A search text needs this many non-blank lines and characters to be matched by similarity. Shorter

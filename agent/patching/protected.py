@@ -1,13 +1,7 @@
-"""The classes of files that edits may touch only if the user allows it.
+"""Files that edits may touch only if the user allows it, and files that an edit would be lost in.
 
-A class is a reason, not a list of names: what a tool of a developer or a service runs or obeys by
-itself, when a folder is opened, entered, built, committed or pushed. The names are those of the
-tools that are in use.
-
-Files that an edit would be lost in: ignored by git (gitignore(5)), or generated.
-
-Git does not show what it ignores: a new file there would never be seen in a review, and build
-folders and environments are such places.
+The first are what a tool of a developer or a service runs or obeys by itself when a folder is
+opened, built, committed or pushed. The others are ignored by git (gitignore(5)), or generated.
 """
 
 from __future__ import annotations
@@ -30,16 +24,14 @@ def first_match(path: str, patterns: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedClass:
-    """Files that something other than the target's tests runs or obeys by itself.
+    """Files that are protected for one reason, by names of the folded path (see `folded`).
 
-    `why` is the reason. `folders` are names: everything in a folder of that name, at any depth, is
-    protected, and so are files of that name. `patterns` are as in `allow` of
-    `check_path`. All are compared with the folded path (see `folded`).
+    `patterns` are as in `allow` of `check_path`.
     """
 
     why: str
-    folders: frozenset[str] = frozenset()
-    patterns: tuple[str, ...] = ()
+    folders: frozenset[str]
+    patterns: tuple[str, ...]
 
     def rule(self, path: str) -> str | None:
         """Return the folder or pattern that covers a folded path."""
@@ -48,131 +40,70 @@ class ProtectedClass:
         return folder or first_match(path, self.patterns)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+# Names with a final slash are folders at any depth, or files of that name.
+_TABLE = """
+the tools of a developer run what is in an environment
+    .conda/ .devenv/ .direnv/ .eggs/ .nox/ .pixi/ .tox/ .venv/ .virtualenv/ __pycache__/
+    __pypackages__/ node_modules/ site-packages/ venv/* */venv/bin/* */venv/lib/* */venv/lib64/*
+    pyvenv.cfg bin/python bin/python3* */bin/python */bin/python3* bin/activate* */bin/activate*
+an editor runs its tasks and plugins when it opens the folder or a file
+    .emacs.d/ .externaltoolbuilders/ .fleet/ .idea/ .nvim/ .settings/ .theia/ .vim/ .vscode/ .zed/
+    nbproject/ *.code-workspace *.sublime-project *.sublime-workspace *.iml *.ipr .exrc _exrc .vimrc
+    _vimrc .gvimrc .nvimrc .nvim.lua .lazy.lua .vimspector.json .local.vimrc .localvimrc .lvimrc
+    .project .dir-locals.el .dir-locals-2.el .projectile .kateconfig
+an AI agent takes commands, hooks, servers or orders from it
+    .agents/ .amazonq/ .augment/ .claude/ .claude-plugin/ .cline/ .clinerules/ .codeium/ .codex/
+    .continue/ .crush/ .cursor/ .factory/ .gemini/ .goose/ .junie/ .kilocode/ .kiro/ .opencode/
+    .openhands/ .qwen/ .roo/ .trae/ .windsurf/ .mcp.json .aider* .cursorrules .windsurfrules
+    .roomodes .goosehints agents.md agents.override.md claude.md claude.local.md gemini.md
+    copilot-instructions.md .github/instructions/* .github/prompts/* .github/agents/*
+    .github/hooks/* .github/chatmodes/* .crush.json opencode.json opencode.jsonc crush.json
+a package manager runs it, or takes packages from where it says
+    .bundle/ .pnpm-store/ .yarn/ .yarnrc .yarnrc.y*ml .pnpmfile.cjs .pnpmfile.mjs .npmrc .pnp.*js
+    .bunfig.toml bunfig.toml pip.conf .condarc nuget.config .cargo/config .cargo/config.toml
+    */.cargo/config */.cargo/config.toml
+every build is started through it
+    .mvn/ gradlew gradlew.bat mvnw mvnw.cmd gradle/wrapper/* */gradle/wrapper/* .bazelrc .bazeliskrc
+    tools/bazel .buckconfig directory.build.rsp .jvmopts .sbtopts
+a development container, or an IDE in a cloud, runs its commands
+    .codesandbox/ .devcontainer/ .gitpod/ .idx/ .stackblitz/ .devcontainer.json .gitpod.y*ml
+    .gitpod.dockerfile .stackblitzrc .replit replit.nix devfile.y*ml .devfile.y*ml
+a version control system runs its hooks and filters, or fetches what it names
+    .bzr/ .hg/ .jj/ .pijul/ .repo/ .sl/ .svn/ _darcs/ .hgrc .hgsub .lfsconfig head
+a shell, version manager or debugger loads it when it starts in the folder
+    .asdf/ .mise/ .envrc .mise.toml mise.toml .mise.*.toml mise.*.toml .rtx.toml mise/config.toml
+    .config/mise.toml .config/mise/* .tool-versions .autoenv .autoenv.zsh .rvmrc .rbenv-vars .pryrc
+    .irbrc .gdbinit .lldbinit .pdbrc .pdbrc.py devenv.nix
+hooks of git run when somebody commits, pushes or checks out
+    .git-hooks/ .githooks/ .hooks/ .husky/ .lefthook/ .overcommit/ .huskyrc .huskyrc.*
+    husky.config.* .pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.y*ml lefthook.y*ml
+    .lefthook.y*ml lefthook.toml .lefthook.toml lefthook-local.y*ml .simple-git-hooks.*
+    simple-git-hooks.* .lintstagedrc .lintstagedrc.* lint-staged.config.*
+a service runs it with secrets of its own when the patch is pushed
+    .github/workflows/* .github/actions/* .gitea/workflows/* .gitea/actions/* .forgejo/workflows/*
+    .forgejo/actions/* .woodpecker/* .woodpecker.y*ml .gitlab-ci.y*ml *.gitlab-ci.y*ml .gitlab/ci/*
+    .circleci/* .buildkite/* .teamcity/* .travis.y*ml .cirrus.y*ml .cirrus.star .drone.y*ml
+    .drone.star .drone.jsonnet .appveyor.y*ml appveyor.y*ml azure-pipelines*.y*ml .azure-pipelines/*
+    .azuredevops/* .vsts-ci.y*ml bitbucket-pipelines.y*ml jenkinsfile jenkinsfile.* *.jenkinsfile
+    .jenkins/* cloudbuild.y*ml cloudbuild.json buildspec.y*ml .semaphore/* codefresh.y*ml
+    .build.y*ml .builds/* wercker.y*ml .zuul.y*ml .zuul.d/* .copr/* .packit.y*ml .harness/*
+    .tekton/* screwdriver.yaml .readthedocs.y*ml netlify.toml vercel.json
+it decides what the tests mean
+    conftest.py
+it pins what a package manager installs
+    poetry.lock uv.lock pdm.lock pipfile.lock pylock.toml pylock.*.toml package-lock.json
+    npm-shrinkwrap.json yarn.lock pnpm-lock.yaml cargo.lock gemfile.lock composer.lock go.sum
+    pixi.lock conda-lock.yml bun.lock bun.lockb deno.lock flake.lock mix.lock pubspec.lock
+    gradle.lockfile packages.lock.json
+"""
 
-
-PROTECTED: tuple[ProtectedClass, ...] = (
+PROTECTED = tuple(
     ProtectedClass(
-        "the tools of a developer run what is in an environment",
-        _words(
-            ".venv .virtualenv .tox .nox node_modules .direnv __pypackages__ .conda .pixi .devenv"
-            " .eggs site-packages __pycache__"
-        ),
-        (
-            # Programs have source folders `venv`. These are the files that an environment has.
-            *("venv/*", "*/venv/bin/*", "*/venv/lib/*", "*/venv/lib64/*", "pyvenv.cfg"),
-            *(f"{way}bin/{name}" for way in ("", "*/") for name in ("python", "python3*")),
-            *(f"{way}bin/activate*" for way in ("", "*/")),
-        ),
-    ),
-    ProtectedClass(
-        "an editor runs its tasks and plugins when it opens the folder or a file",
-        _words(
-            ".vscode .idea .fleet .zed .vim .nvim .emacs.d .settings .externaltoolbuilders .theia"
-            " nbproject"
-        ),
-        (
-            *("*.code-workspace", "*.sublime-project", "*.sublime-workspace", "*.iml", "*.ipr"),
-            *(".exrc", "_exrc", ".vimrc", "_vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".lazy.lua"),
-            *(".vimspector.json", ".local.vimrc", ".localvimrc", ".lvimrc", ".project"),
-            *(".dir-locals.el", ".dir-locals-2.el", ".projectile", ".kateconfig"),
-        ),
-    ),
-    ProtectedClass(
-        "an AI agent takes commands, hooks, servers or orders from it",
-        _words(
-            ".claude .claude-plugin .cursor .continue .windsurf .codeium .codex .gemini .roo .cline"
-            " .clinerules .amazonq .opencode .kilocode .junie .augment .goose .trae .qwen .kiro"
-            " .crush .factory .openhands .agents"
-        ),
-        (
-            *(".mcp.json", ".aider*", ".cursorrules", ".windsurfrules", ".roomodes", ".goosehints"),
-            *("agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md"),
-            *("copilot-instructions.md", ".github/instructions/*", ".github/prompts/*"),
-            *(".github/agents/*", ".github/hooks/*", ".github/chatmodes/*", ".crush.json"),
-            *("opencode.json", "opencode.jsonc", "crush.json"),
-        ),
-    ),
-    ProtectedClass(
-        "a package manager runs it, or takes packages from where it says",
-        _words(".yarn .bundle .pnpm-store"),
-        (
-            *(".yarnrc", ".yarnrc.y*ml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".npmrc", ".pnp.*js"),
-            *(".bunfig.toml", "bunfig.toml", "pip.conf", ".condarc", "nuget.config"),
-            *(f"{way}.cargo/{name}" for way in ("", "*/") for name in ("config", "config.toml")),
-        ),
-    ),
-    ProtectedClass(
-        "every build is started through it",
-        _words(".mvn"),
-        (
-            *("gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "gradle/wrapper/*"),
-            *("*/gradle/wrapper/*", ".bazelrc", ".bazeliskrc", "tools/bazel", ".buckconfig"),
-            *("directory.build.rsp", ".jvmopts", ".sbtopts"),
-        ),
-    ),
-    ProtectedClass(
-        "a development container, or an IDE in a cloud, runs its commands",
-        _words(".devcontainer .codesandbox .stackblitz .gitpod .idx"),
-        (
-            *(".devcontainer.json", ".gitpod.y*ml", ".gitpod.dockerfile", ".stackblitzrc"),
-            *(".replit", "replit.nix", "devfile.y*ml", ".devfile.y*ml"),
-        ),
-    ),
-    ProtectedClass(
-        "a version control system runs its hooks and filters, or fetches what it names",
-        _words(".hg .svn .jj .bzr .pijul .sl _darcs .repo"),
-        # No folder is a bare repository of git without a file HEAD. See also `Tree.in_repository`.
-        (".hgrc", ".hgsub", ".lfsconfig", "head"),
-    ),
-    ProtectedClass(
-        "a shell, version manager or debugger loads it when it starts in the folder",
-        _words(".asdf .mise"),
-        (
-            *(".envrc", ".mise.toml", "mise.toml", ".mise.*.toml", "mise.*.toml", ".rtx.toml"),
-            *("mise/config.toml", ".config/mise.toml", ".config/mise/*", ".tool-versions"),
-            *(".autoenv", ".autoenv.zsh", ".rvmrc", ".rbenv-vars", ".pryrc", ".irbrc"),
-            *(".gdbinit", ".lldbinit", ".pdbrc", ".pdbrc.py", "devenv.nix"),
-        ),
-    ),
-    ProtectedClass(
-        "hooks of git run when somebody commits, pushes or checks out",
-        _words(".githooks .git-hooks .hooks .husky .lefthook .overcommit"),
-        (
-            *(".huskyrc", ".huskyrc.*", "husky.config.*", ".pre-commit-config.y*ml"),
-            *(".pre-commit-hooks.y*ml", ".overcommit.y*ml", "lefthook.y*ml", ".lefthook.y*ml"),
-            *("lefthook.toml", ".lefthook.toml", "lefthook-local.y*ml", ".simple-git-hooks.*"),
-            *("simple-git-hooks.*", ".lintstagedrc", ".lintstagedrc.*", "lint-staged.config.*"),
-        ),
-    ),
-    ProtectedClass(
-        "a service runs it with secrets of its own when the patch is pushed",
-        patterns=(
-            *(".github/workflows/*", ".github/actions/*", ".gitea/workflows/*", ".gitea/actions/*"),
-            *(".forgejo/workflows/*", ".forgejo/actions/*", ".woodpecker/*", ".woodpecker.y*ml"),
-            *(".gitlab-ci.y*ml", "*.gitlab-ci.y*ml", ".gitlab/ci/*", ".circleci/*"),
-            *(".buildkite/*", ".teamcity/*", ".travis.y*ml", ".cirrus.y*ml", ".cirrus.star"),
-            *(".drone.y*ml", ".drone.star", ".drone.jsonnet", ".appveyor.y*ml", "appveyor.y*ml"),
-            *("azure-pipelines*.y*ml", ".azure-pipelines/*", ".azuredevops/*", ".vsts-ci.y*ml"),
-            *("bitbucket-pipelines.y*ml", "jenkinsfile", "jenkinsfile.*", "*.jenkinsfile"),
-            *(".jenkins/*", "cloudbuild.y*ml", "cloudbuild.json", "buildspec.y*ml"),
-            *(".semaphore/*", "codefresh.y*ml", ".build.y*ml", ".builds/*", "wercker.y*ml"),
-            *(".zuul.y*ml", ".zuul.d/*", ".copr/*", ".packit.y*ml", ".harness/*", ".tekton/*"),
-            *("screwdriver.yaml", ".readthedocs.y*ml", "netlify.toml", "vercel.json"),
-        ),
-    ),
-    ProtectedClass("it decides what the tests mean", patterns=("conftest.py",)),
-    ProtectedClass(
-        "it pins what a package manager installs",
-        patterns=(
-            *("poetry.lock", "uv.lock", "pdm.lock", "pipfile.lock", "pylock.toml", "pylock.*.toml"),
-            *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml"),
-            *("cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "pixi.lock"),
-            *("conda-lock.yml", "bun.lock", "bun.lockb", "deno.lock", "flake.lock", "mix.lock"),
-            *("pubspec.lock", "gradle.lockfile", "packages.lock.json"),
-        ),
-    ),
+        why,
+        frozenset(name.removesuffix("/") for name in names.split() if name.endswith("/")),
+        tuple(name for name in names.split() if not name.endswith("/")),
+    )
+    for why, names in re.findall(r"^(\S.*)\n((?: .*\n)+)", _TABLE, re.MULTILINE)
 )
 """What edits may touch only if the user allows it. The first class that covers a path counts."""
 
@@ -202,9 +133,9 @@ def ignoring_rule(path: str, read: Callable[[str], bytes | None]) -> str | None:
     """
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
-        found = _deciding(parts[:depth], read, folder=depth < len(parts))
-        if found is not None:
-            return found
+        rule = _deciding(parts[:depth], read, folder=depth < len(parts))
+        if rule is not None:
+            return rule
     return None
 
 
@@ -243,7 +174,7 @@ def _parsed(line: str) -> Iterator[_Rule]:
 
 
 def _translated(part: str) -> str:
-    """Write a part as `fnmatch` has it: `[^a]` is `[!a]` there, and it knows no backslash."""
+    """Write a part as `fnmatch` has it, which knows neither `[^a]` nor a backslash."""
     plain = _ESCAPED.sub(lambda m: f"[{m[1]}]" if m[1] in "*?[" else m[1], part)
     return plain.replace("[^", "[!")
 
@@ -256,15 +187,11 @@ def _fits(patterns: tuple[str, ...], parts: tuple[str, ...]) -> bool:
         if at == len(patterns):
             return part == len(parts)
         if patterns[at] == "**":
-            last = at + 1 == len(patterns)  # `a/**` covers what is in `a`, not `a` itself
-            return (
-                (part < len(parts))
-                if last
-                else any(fits(at + 1, later) for later in range(part, len(parts) + 1))
-            )
-        return (
-            part < len(parts) and fnmatchcase(parts[part], patterns[at]) and fits(at + 1, part + 1)
-        )
+            if at + 1 == len(patterns):  # `a/**` covers what is in `a`, not `a` itself
+                return part < len(parts)
+            return any(fits(at + 1, later) for later in range(part, len(parts) + 1))
+        is_match = part < len(parts) and fnmatchcase(parts[part], patterns[at])
+        return is_match and fits(at + 1, part + 1)
 
     return fits(0, 0)
 

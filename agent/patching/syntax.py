@@ -1,11 +1,7 @@
-"""Finds edited files that no longer parse, in this process and without running the target's code.
+"""Finds edited files that no longer parse, and functions by their qualified names.
 
-A file that did not parse before the patch is not counted against it. For Python, two parsers must
-agree: that of this interpreter, which is exact for one version, and tree-sitter's, which reads
-all versions. Where they disagree, `agent.verify` asks the interpreter of the target. Other
-languages are parsed with tree-sitter.
-
-Finds a whole function by its qualified name, for edits that replace it and leave the rest.
+For Python, two parsers must agree: that of this interpreter, which is exact for one version, and
+tree-sitter's, which reads all. Where they do not, `agent.verify` asks the target's interpreter.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import itertools
 import json
 import re
 import threading
@@ -44,7 +41,7 @@ _COMMENTED_JSON = ("tsconfig", "jsconfig", "devcontainer", ".eslintrc", "setting
 # A larger file holds data or generated code, and is slow to parse.
 _MAX_BYTES = 4 * 1024 * 1024
 
-_Found = tuple[int, str]  # line (1-based), message
+_Fault = tuple[int, str]  # line (1-based), message
 
 
 def check_syntax(changes: Iterable[FileChange]) -> tuple[SyntaxProblem, ...]:
@@ -89,16 +86,16 @@ def _check(change: FileChange) -> SyntaxProblem | None:
     return SyntaxProblem(change.path, *found)
 
 
-def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
-    """Return the parser of the language, which finds the first problem; None if not checked."""
+def _reader(path: str, data: bytes) -> Callable[[bytes], _Fault | None] | None:
     language = language_of(path, data[:128])
     if language == "python":
         return _both_python
     if language == "toml":
-        return _toml
+        return functools.partial(_data, parse_toml)
     name = PurePosixPath(path)
     if language == "json" and name.suffix == ".json":
-        return None if name.name.startswith(_COMMENTED_JSON) else _json
+        commented = name.name.startswith(_COMMENTED_JSON)
+        return None if commented else functools.partial(_data, json.loads)
     from agent.retrieval.index import GRAMMARS  # loads numpy
 
     if language in GRAMMARS and language not in _UNRELIABLE:
@@ -106,14 +103,14 @@ def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
     return None
 
 
-def _both_python(data: bytes) -> _Found | None:
+def _both_python(data: bytes) -> _Fault | None:
     exact = _python_error(data)
     if exact is None:
         return None
     return exact if b"\0" in data or _tree("python", data) is not None else None
 
 
-def _python_error(data: bytes) -> _Found | None:
+def _python_error(data: bytes) -> _Fault | None:
     try:
         parse_python(data)
     except SyntaxError as error:
@@ -125,35 +122,19 @@ def _python_error(data: bytes) -> _Found | None:
     return None
 
 
-def _json(data: bytes) -> _Found | None:
+def _data(load: Callable[[bytes], object], data: bytes) -> _Fault | None:
+    """Return the fault of a JSON or TOML file."""
     try:
-        json.loads(data)
-    except json.JSONDecodeError as error:
-        return error.lineno, error.msg
-    except UnicodeDecodeError as error:
-        return 1, str(error)
+        load(data)
     except RecursionError:
-        return None
-    return None
-
-
-def _toml(data: bytes) -> _Found | None:
-    try:
-        parse_toml(data)
+        return None  # nested too deeply to tell
     except ValueError as error:
-        line = getattr(error, "lineno", None)  # Python 3.14
-        return line if isinstance(line, int) else _line_in(str(error)), str(error)
+        line = re.search(r"line (\d+)", str(error))
+        return int(line[1]) if line else 1, str(error)
     return None
 
 
-def _line_in(message: str) -> int:
-    """Return the number in "... (at line 3, column 5)"; 1 at the end of the document."""
-    digits = message.rpartition("at line ")[2].partition(",")[0]
-    return int(digits) if digits.isdigit() else 1
-
-
-def _tree(language: str, data: bytes) -> _Found | None:
-    """Return the first error that tree-sitter finds."""
+def _tree(language: str, data: bytes) -> _Fault | None:
     root = _parser(language).parse(data).root_node
     if not root.has_error:
         return None
@@ -166,7 +147,7 @@ def _tree(language: str, data: bytes) -> _Found | None:
 
 
 def _errors(root: Node) -> Iterator[Node]:
-    """Return error and missing nodes in order of the text, without recursion: trees may be deep."""
+    """Return error and missing nodes in order, without recursion: trees may be deep."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -189,32 +170,22 @@ def _parser(language: str) -> Parser:
 
 # ------------------------------------------------------------------------------- edits of one reply
 
-# Bytes of one file (2 MB take a second in the slowest grammar), and of all files that are parsed
-# for one reply. Files beyond these limits are not checked, and tiers that rely on it are not used.
+# Bytes of one file, and of all that are parsed for one reply (2 MB take a second in the slowest
+# grammar). Files beyond these limits are not checked, and tiers that rely on it are not used.
 MAX_PARSED = 2 * 1024 * 1024
 _MAX_IN_ALL = 6 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Checker:
-    """Checks whether edits keep files intact, and remembers each state of a file.
+    """Checks whether edits keep files intact, and remembers each state of a file."""
 
-    `left`: bytes that may still be parsed.
-    """
-
-    left: int = _MAX_IN_ALL
+    left: int = _MAX_IN_ALL  # bytes that may still be parsed
     _known: dict[tuple[str, bytes], bool] = field(default_factory=dict)
 
     def affords(self, data: bytes) -> bool:
         """Whether a file of this size can be checked."""
         return len(data) <= min(MAX_PARSED, self.left)
-
-    def spend(self, data: bytes) -> bool:
-        """Subtract the size of a file from what is left; False if it is too large."""
-        if not self.affords(data):
-            return False
-        self.left -= len(data)
-        return True
 
     def intact(self, path: str, file: FileText, match: Match) -> bool:
         """Whether a file that parses still does so after a match. True if it cannot be checked."""
@@ -228,7 +199,9 @@ class Checker:
     def _parses(self, path: str, data: bytes) -> bool:
         key = (path, data)
         if key not in self._known:
-            self._known[key] = parses(path, data) if self.spend(data) else True
+            affords = self.affords(data)
+            self.left -= len(data) if affords else 0
+            self._known[key] = parses(path, data) if affords else True
         return self._known[key]
 
 
@@ -253,8 +226,6 @@ def parse_python(source: str | bytes) -> ast.Module:
 # Names that a refusal lists.
 _SHOWN = 12
 
-_FUNCTIONS = (ChunkKind.FUNCTION, ChunkKind.METHOD)
-
 # A line of a comment in the languages of the outlines; `#[` and `#!` are attributes of Rust.
 _COMMENT = re.compile(r"\s*(?://|/\*|\*|#(?![\[!]))")
 
@@ -274,21 +245,20 @@ def find_symbol(text: str, language: str, symbol: str) -> SymbolSite | Miss:
     from agent.retrieval.index import TreeSitterChunker  # loads numpy
 
     pieces = TreeSitterChunker().pieces(text, language)
-    functions = [piece for piece in pieces if piece.kind in _FUNCTIONS]
+    functions = [piece for piece in pieces if piece.kind in (ChunkKind.FUNCTION, ChunkKind.METHOD)]
     name = symbol.strip().replace("::", ".").removesuffix("()")
-    found = [piece for piece in functions if piece.symbol == name]
-    if not found and "." not in name:
-        found = [piece for piece in functions if piece.symbol.endswith(f".{name}")]
-    if len(found) == 1:
-        return _site(text, found[0])
-    if found:
-        lines = ", ".join(f"{piece.symbol} at line {piece.start}" for piece in found[:_SHOWN])
-        reason = f"{name} is defined {len(found)} times ({lines})"
+    matches = [piece for piece in functions if piece.symbol == name]
+    if not matches and "." not in name:
+        matches = [piece for piece in functions if piece.symbol.endswith(f".{name}")]
+    if len(matches) == 1:
+        return _site(text, matches[0])
+    if matches:
+        lines = ", ".join(f"{piece.symbol} at line {piece.start}" for piece in matches[:_SHOWN])
+        reason = f"{name} is defined {len(matches)} times ({lines})"
         return Miss("ambiguous", reason, advice='use "search" and "replace" for it')
-    if any(piece.symbol == name for piece in pieces):
-        reason = f"{name} is no function, and only whole functions are replaced by their name"
-        return Miss("no-match", reason, advice="name its methods, or use a search text")
-    return Miss("no-match", f"there is no function {name} in the file{_known(functions)}")
+    names = ", ".join(sorted({piece.symbol for piece in functions})[:_SHOWN])
+    reason = f"there is no function {name} in the file; it has {names or 'none'}"
+    return Miss("no-match", reason, advice="name a whole function, or use a search text")
 
 
 def with_function(text: str, language: str, symbol: str, new: str) -> str | None:
@@ -297,12 +267,6 @@ def with_function(text: str, language: str, symbol: str, new: str) -> str | None
     if isinstance(site, Miss):
         return None
     return text[: site.start] + fitted(text[site.start : site.end], new) + text[site.end :]
-
-
-def _known(functions: Sequence[Piece]) -> str:
-    names = sorted({piece.symbol for piece in functions})
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else ""
 
 
 def _site(text: str, piece: Piece) -> SymbolSite:
@@ -317,26 +281,15 @@ def _site(text: str, piece: Piece) -> SymbolSite:
 def fitted(old: str, new: str) -> str:
     """Return the new text of a function with the indentation and the line end of the old one.
 
-    A comment above the old function stays if the new text does not begin with one.
+    Comments above the old function stay if the new text does not begin with one.
     """
-    from agent.retrieval.index import split_lines
-
-    lines = split_lines(new.strip("\n"))
-    kept = "" if lines and _COMMENT.match(lines[0]) else _comments(old)
-    wanted, given = _indent(split_lines(old[len(kept) :])), _indent(lines)
-    if wanted != given and all(line.startswith(given) for line in lines if line.strip()):
-        lines = [wanted + line[len(given) :] if line.strip() else line for line in lines]
-    return kept + "\n".join(lines) + ("\n" if old.endswith("\n") else "")
-
-
-def _comments(old: str) -> str:
-    """Return the lines of comments that the outline counts to the function below them."""
-    kept = []
-    for line in old.splitlines(keepends=True):
-        if not _COMMENT.match(line):
-            break
-        kept.append(line)
-    return "".join(kept)
+    lines = new.strip("\n").split("\n")
+    above = "".join(itertools.takewhile(_COMMENT.match, old.splitlines(keepends=True)))
+    above = "" if _COMMENT.match(lines[0]) else above
+    margin, given = _indent(old[len(above) :].split("\n")), _indent(lines)
+    if margin != given and all(line.startswith(given) for line in lines if line.strip()):
+        lines = [margin + line[len(given) :] if line.strip() else line for line in lines]
+    return above + "\n".join(lines) + ("\n" if old.endswith("\n") else "")
 
 
 def _indent(lines: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from rapidfuzz import fuzz
 
-from agent.patching.lines import Page, Step, Wanted, indent_of, is_blank, steps
+from agent.patching.diff import Step, steps
+from agent.patching.lines import Page, Wanted, indent_of, is_blank
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,11 +345,11 @@ def test_lines_inside_an_edit_keep_their_own_ends() -> None:
 def overlay() -> OverlayFiles:
     return OverlayFiles(
         FILES,
-        {
-            "pkg/a.py": FileChange("pkg/a.py", b"", b"changed\n"),
-            "pkg/b.py": FileChange("pkg/b.py", b"", None),
-            "new.py": FileChange("new.py", None, b"n\n"),
-        },
+        [
+            FileChange("pkg/a.py", b"", b"changed\n"),
+            FileChange("pkg/b.py", b"", None),
+            FileChange("new.py", None, b"n\n"),
+        ],
     )
 
 

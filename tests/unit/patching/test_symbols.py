@@ -92,7 +92,7 @@ def test_other_languages_and_the_comment_above() -> None:
     [
         ("far", "def far(self): pass", "ambiguous", "defined 2 times (Way.far at line 13"),
         ("north", "def north(): pass", "no-match", "it has Other.far, Way.east"),
-        ("Way", "class Way: pass", "no-match", "is no function"),
+        ("Way", "class Way: pass", "no-match", "no function Way"),
         ("west", "def west(:", "broken-syntax", "no longer parse"),
     ],
 )
