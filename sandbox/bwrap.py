@@ -143,7 +143,10 @@ def _run(
         0o711
     )  # bwrap has no right of root to pass it, where the workspace is in it
     meter = run.meter(group)
-    entry = (*group.entry(), machine.program)
+    # The command can read the environment of its namespace's first process, which is bwrap, and the
+    # shell that enters the group adds to it.
+    empty = (find_system_program("env", "coreutils"), "-i", "LC_ALL=C.UTF-8")
+    entry = (*group.entry(), *empty, machine.program)
     with BwrapProcess(entry, options, argv, filter_program()) as process:
         meter.pid = process.init_pid
         outcome = run.watch(process.popen, process.kill, meter)
@@ -318,10 +321,8 @@ class BwrapProcess:
             control += ["--seccomp", str(passed[-1])]
         passed.append(_memory_file(b"".join(os.fsencode(o) + b"\0" for o in [*options, *control])))
         try:
-            # The command can read the environment of its namespace's first process, which is bwrap.
             self.popen = start_process(
                 [*program, "--args", str(passed[-1]), "--", *command],
-                environment={"LC_ALL": "C.UTF-8"},
                 pass_fds=passed,
             )
         except SandboxError:
