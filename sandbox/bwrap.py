@@ -322,8 +322,7 @@ class BwrapProcess:
         passed.append(_memory_file(b"".join(os.fsencode(o) + b"\0" for o in [*options, *control])))
         try:
             self.popen = start_process(
-                [*program, "--args", str(passed[-1]), "--", *command],
-                pass_fds=passed,
+                [*program, "--args", str(passed[-1]), "--", *command], pass_fds=passed
             )
         except SandboxError:
             os.close(self._status)

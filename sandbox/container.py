@@ -23,14 +23,7 @@ from typing import Self
 
 from sandbox.cgroups import ControlGroup
 from sandbox.choose import home_directories, probe_by_running, unavailable_probe
-from sandbox.container_engine import (
-    LABEL,
-    Engine,
-    Image,
-    find_engine,
-    find_image,
-    sweep_containers,
-)
+from sandbox.container_engine import LABEL, Engine, Image, find_engine, find_image, sweep_containers
 from sandbox.host import PATH, SYSTEM, USER_NAME, find_spare_uid, last_line
 from sandbox.killing import new_name, reap_session
 from sandbox.runs import REPORT_DIRECTORY, TEMPORARY, SandboxRun, open_run

@@ -201,10 +201,7 @@ def _comes_from(work_tree: Path | None, path: Path) -> bool:
 
 
 def run_program(
-    *argv: str,
-    seconds: float,
-    environment: Mapping[str, str] | None = None,
-    text: str = "",
+    *argv: str, seconds: float, environment: Mapping[str, str] | None = None, text: str = ""
 ) -> bytes:
     """Return what a program prints when it reads `text`.
 

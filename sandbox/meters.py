@@ -1,7 +1,7 @@
 """Measures a run from outside: memory, CPU time, processes and disk space.
 
-Memory, time and processes are counted by a control group, or by an occasional look at /proc. No
-quota bounds a private copy, so `du` counts it when its file system became fuller, and now and then.
+Memory, time and processes are counted by a control group, if there is one. No quota bounds the
+private copy, so `du` counts it when its file system became fuller, and now and then.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from sandbox.cgroups import Bound, ControlGroup
+from sandbox.cgroups import ControlGroup
 from sandbox.supervise import Breach
 from sandbox.types import Ended, Limits
 
 # A program that goes on after so many refused processes is a fork bomb.
 _MOST_REFUSALS = 1000
-
-# Reading /proc of some hundred processes takes milliseconds.
-_LOOK_SECONDS = 0.25
 
 # Bounds the time that we spend on looking at a fork bomb.
 _MOST_PROCESSES = 10_000
@@ -36,8 +33,6 @@ class Meter:
         self._limits = limits
         self._group = group
         self.pid = 0
-        self._next_look = 0.0
-        self._most_threads = 0
         self._disk = DiskMeter(directories, limits.workspace, self._pids)
 
     def breach(self) -> Breach | None:
@@ -46,7 +41,7 @@ class Meter:
             return self._out_of_memory()
         if self._group.refused_processes() > _MOST_REFUSALS:
             return self._too_many_processes(decisive=True)
-        if self._cpu_seconds() > self._limits.cpu_seconds:
+        if self._group.cpu_seconds() > self._limits.cpu_seconds:
             words = f"used {self._limits.cpu_seconds} s of CPU time"
             return Breach(Ended.CPU_LIMIT, words)
         return self._disk.breach()
@@ -62,25 +57,12 @@ class Meter:
             return self._out_of_memory()
         if breach := self._disk.after():
             return breach
-        # As many threads as allowed were seen, so another one was very likely refused.
-        full = self._most_threads >= self._limits.processes
-        full = full and Bound.PROCESSES not in self._group.bounds
-        if refused or full or self._group.refused_processes():
+        if refused or self._group.refused_processes():
             return self._too_many_processes(decisive=False)
         return None
 
     def _pids(self) -> Sequence[int]:
         return descendants(self.pid) if self.pid else ()
-
-    def _cpu_seconds(self) -> float:
-        """The CPU time of all processes; 0 between the occasional looks at /proc."""
-        bounds = self._group.bounds
-        seconds = 0.0
-        if not bounds.issuperset(Bound) and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _LOOK_SECONDS
-            seconds, threads = measure_usage(self._pids())
-            self._most_threads = max(self._most_threads, threads)
-        return self._group.cpu_seconds() if Bound.CPU in bounds else seconds
 
     def _out_of_memory(self) -> Breach:
         words = f"all processes together used more than {self._limits.memory} bytes of memory"
@@ -105,17 +87,6 @@ def descendants(pid: int) -> tuple[int, ...]:
         for thread in _entries(Path(f"/proc/{current}/task")):
             pending += map(int, _read(thread / "children").split())
     return tuple(pids)
-
-
-def measure_usage(pids: Iterable[int]) -> tuple[float, int]:
-    """Sum CPU seconds (with children that were waited for) and threads of these processes."""
-    ticks = threads = 0
-    for pid in pids:
-        fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-        if fields:  # fields 14 to 17: utime, stime, cutime, cstime; 20: num_threads
-            ticks += sum(map(int, fields[11:15]))
-            threads += int(fields[17])
-    return ticks / os.sysconf("SC_CLK_TCK"), threads
 
 
 def deleted_bytes(pids: Iterable[int], device: int) -> int:

@@ -20,7 +20,7 @@ class Limits:
     """Bounds of one run. Sizes in bytes, times in seconds."""
 
     wall_seconds: float = 900.0
-    cpu_seconds: int = 600  # of each process, and of all together where they can be counted
+    cpu_seconds: int = 600  # of each process, and of all together in a control group
     address_space: int = 4096 * _MIB  # of each process, where `memory` cannot be bound
     processes: int = 256  # and threads
     file_size: int = 256 * _MIB

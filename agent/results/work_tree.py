@@ -209,10 +209,7 @@ def _undo(stored: _StoredRecord, root: Path, records: _Journal) -> WriteOutcome:
 
 
 def _carry_out(
-    plan: _WriteRecord,
-    writes: Sequence[_PlannedWrite],
-    merged: tuple[str, ...],
-    records: _Journal,
+    plan: _WriteRecord, writes: Sequence[_PlannedWrite], merged: tuple[str, ...], records: _Journal
 ) -> WriteOutcome:
     """Write all files or none; `plan` is the record without its files and new folders."""
     if not writes:

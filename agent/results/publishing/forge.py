@@ -274,10 +274,7 @@ def _servers() -> tuple[_Server, ...]:
     own = "https://api.github.com" if github == "https://github.com" else f"{github}/api/v3"
     gitlab = _address(given.get("GITLAB_HOST", "") or given.get("CI_SERVER_URL", ""))
     gitlab = gitlab or "https://gitlab.com"
-    return (
-        _Server("github", github, api or own),
-        _Server("gitlab", gitlab, f"{gitlab}/api/v4"),
-    )
+    return (_Server("github", github, api or own), _Server("gitlab", gitlab, f"{gitlab}/api/v4"))
 
 
 def _address(given: str) -> str:

@@ -27,7 +27,7 @@ from agent.repository import (
     user_settings,
 )
 from agent.results.publishing.forge import Forge, find_forge
-from agent.run.record import Published, RunRecord, TestCounts
+from agent.run.record import Published, RunRecord
 from agent.types import FileChange, Problem, Verdict
 
 _SUBJECT = 72  # characters of a subject line that tools show whole
@@ -64,11 +64,6 @@ def describe_result(result: RunRecord, *, with_diff: bool = False) -> str:
     if found is not None:
         parts += _tests("Failed before and pass now", found.fail_to_pass or found.newly_passing)
         parts += _tests("Fail now and passed before", found.newly_failing)
-        runs = (
-            ("tests of the project", found.before, found.after),
-            ("test of the issue", found.reproduction_before, found.reproduction_after),
-        )
-        parts += ["\n".join(_table(runs))] if any(run for _, *both in runs for run in both) else []
     if result.dirty:
         parts.append("The tests ran with uncommitted changes, which are not in the commit.")
     if result.thought:
@@ -102,18 +97,6 @@ def _tests(heading: str, names: Sequence[str]) -> Iterator[str]:
         more = [f"and {len(names) - _TESTS:,} more"] if len(names) > _TESTS else []
         yield f"{heading}:"
         yield fenced("\n".join([*(name[:_LINE] for name in names[:_TESTS]), *more]))
-
-
-def _table(runs: Sequence[tuple[str, TestCounts | None, TestCounts | None]]) -> Iterator[str]:
-    yield "| | before | after |"
-    yield "|---|---|---|"
-    for name, before, after in runs:
-        if before or after:
-            yield f"| {name} | {_counts(before)} | {_counts(after)} |"
-
-
-def _counts(run: TestCounts | None) -> str:
-    return "not run" if run is None else f"{run.passed:,} passed, {run.failed:,} failed"
 
 
 def _cost(result: RunRecord) -> str:

@@ -53,9 +53,9 @@ def outcome(result: RunResult) -> tuple[Ended, int | None]:
     return result.ended, result.exit_code
 
 
-def test_many_short_processes_share_the_cpu_time(isolated: Runner) -> None:
+def test_many_short_processes_share_the_cpu_time(grouped: Runner) -> None:
     """Each uses a tenth of the limit, which holds for all of them together."""
-    result = isolated.python(MANY_SHORT.format(count=60, seconds=0.1), cpu_seconds=1)
+    result = grouped.python(MANY_SHORT.format(count=60, seconds=0.1), cpu_seconds=1)
     assert outcome(result) == (Ended.CPU_LIMIT, None)
     assert result.detail == "used 1 s of CPU time"
     assert result.seconds < 15
@@ -98,12 +98,6 @@ def test_memory_of_a_run_is_bounded_even_when_the_command_succeeds(
     result = grouped("/bin/sh", "-c", script, "/usr/bin/python3", memory=100 * MIB)
     assert outcome(result) == (Ended.MEMORY_LIMIT, None)
     assert str(100 * MIB) in result.detail
-
-
-def test_too_many_threads(isolated: Runner) -> None:
-    result = isolated.python(THREADS.format(count=200, hold=1), processes=40)
-    assert outcome(result) == (Ended.PROCESS_LIMIT, None)
-    assert result.detail == "reached the limit of 40 processes and threads"
 
 
 def test_a_refused_process_is_told_at_once(grouped: Runner) -> None:

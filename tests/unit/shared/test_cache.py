@@ -12,13 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.shared.cache import (
-    DamagedFile,
-    ForeignFile,
-    RecordStore,
-    SqliteFile,
-    SqliteFormat,
-)
+from agent.shared.cache import DamagedFile, ForeignFile, RecordStore, SqliteFile, SqliteFormat
 from agent.types.events import Event, Notice
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from sandbox.cgroups import ControlGroup
-from sandbox.meters import DiskMeter, Meter, deleted_bytes, descendants, measure_usage
+from sandbox.meters import DiskMeter, Meter, deleted_bytes, descendants
 from sandbox.supervise import Breach
 from sandbox.types import Ended, Limits
 
@@ -86,47 +86,28 @@ def test_the_end_counts_again(tmp_path: Path) -> None:
 
 
 FAMILY = """
-import os, sys, threading, time
-while time.process_time() < 0.2: pass
+import os, time
 if os.fork() == 0:
-    if os.fork() == 0:
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
-    else:
-        pass
+    os.fork()
     os.write(1, b"x\\n")  # one system call, so that two processes cannot mix their lines
     time.sleep(30)
 os.wait()
 """
 
 
-def test_a_family_is_found_with_its_time_and_threads() -> None:
+def test_a_family_is_found() -> None:
     with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as top:
         assert top.stdout is not None
         assert [top.stdout.readline() for _ in range(2)] == [b"x\n", b"x\n"]
         deadline = time.monotonic() + 20
         try:
             # The kernel may leave out a child while others come and go: a sample, not a promise.
-            while measure_usage(family := descendants(top.pid))[1] != 4:
-                assert time.monotonic() < deadline, measure_usage(family)
+            while len(descendants(top.pid)) != 3:
+                assert time.monotonic() < deadline
                 time.sleep(0.01)
-            assert (family[0], len(family)) == (top.pid, 3)
-            assert 0.15 < measure_usage(family)[0] < 5
         finally:
             for pid in descendants(top.pid):
                 os.kill(pid, 9)
-
-
-def test_time_of_children_that_were_waited_for_is_counted() -> None:
-    code = "import time\nwhile time.process_time() < 0.3: pass"
-    before = measure_usage([os.getpid()])[0]
-    subprocess.run([sys.executable, "-c", code], timeout=20, check=True)
-    assert measure_usage([os.getpid()])[0] - before >= 0.25
-
-
-def test_what_is_gone_counts_nothing() -> None:
-    process = subprocess.Popen(["true"])
-    process.wait()
-    assert measure_usage(descendants(process.pid)) == (0.0, 0)
 
 
 def test_only_files_without_a_name_and_of_the_device_are_counted(tmp_path: Path) -> None:

@@ -28,10 +28,7 @@ LATE = Breach(Ended.WALL_LIMIT, "too long")
     ],
 )
 def test_what_was_reached_explains_a_failure(
-    cut: Breach | None,
-    reached: Breach | None,
-    status: int,
-    expected: tuple[Ended, int | None, str],
+    cut: Breach | None, reached: Breach | None, status: int, expected: tuple[Ended, int | None, str]
 ) -> None:
     outcome = ProcessOutcome(cut, 0, b"out", b"err", 1.5)
     assert explain_end(outcome, status, reached, LIMITS) == expected
