@@ -58,49 +58,32 @@ def arguments(
 
 
 @pytest.mark.parametrize("engine", [PODMAN, DOCKER])
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        *(["--network", "none"], ["--read-only"], ["--cap-drop", "ALL"], ["--pull", "never"]),
-        *(["--security-opt", "no-new-privileges"], ["--user", "7:8"], ["--log-driver", "none"]),
-        *(["--rm"], ["--ipc", "private"], ["--entrypoint", "/bin/sh"], ["--env", "https_proxy="]),
-        *(["--memory", str(4096 * MIB)], ["--memory-swap", str(4096 * MIB)]),
-        *(["--pids-limit", "258"], ["--ulimit", "core=0:0"], ["--ulimit", "cpu=600:601"]),
-    ],
-)
-def test_every_wall_has_its_option(tmp_path: Path, engine: Engine, wanted: list[str]) -> None:
-    found = arguments(tmp_path, engine)
-    windows = [found[i : i + len(wanted)] for i in range(len(found))]
-    assert wanted in windows
+def test_every_wall_has_its_option_and_nothing_opens_the_container(
+    tmp_path: Path, engine: Engine
+) -> None:
+    whole = " ".join(arguments(tmp_path, engine))
+    for option in (
+        *("--network none", "--read-only", "--cap-drop ALL", "--pull never", "--log-driver none"),
+        *("--security-opt no-new-privileges", "--user 7:8", "--rm", "--ipc private"),
+        *("--entrypoint /bin/sh", "--env https_proxy=", f"--memory {4096 * MIB}"),
+        *(f"--memory-swap {4096 * MIB}", "--pids-limit 258", "--ulimit core=0:0"),
+        "--ulimit cpu=600:601",
+    ):
+        assert f"{option} " in whole
+    for bad in ("--privileged", ".sock", "--device", "--pid=host", "unconfined", "--volume"):
+        assert bad not in whole
 
 
-def test_a_command_with_the_network_gets_that_of_the_engine(tmp_path: Path) -> None:
-    found = arguments(tmp_path, PODMAN, network=True)
-    assert "--network" not in found
-    assert "--cap-drop" in found
-
-
-def test_what_only_one_engine_knows_is_said_to_it_alone(tmp_path: Path) -> None:
+def test_what_differs_between_commands_and_engines(tmp_path: Path) -> None:
     podman, docker = arguments(tmp_path, PODMAN), arguments(tmp_path, DOCKER)
     assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(podman) - set(docker)
     assert docker[docker.index("--userns") + 1] == "host"
     # docker makes an image's volumes writable: they are covered, where they hide no program
     assert any(part.startswith("/data:") for part in docker)
     assert not any(part.startswith("/usr:") for part in docker)
-
-
-@pytest.mark.parametrize("kind", [PODMAN, DOCKER])
-def test_nothing_opens_the_container(tmp_path: Path, kind: Engine) -> None:
-    whole = " ".join(arguments(tmp_path, kind))
-    for bad in (
-        "--privileged",
-        ".sock",
-        "--device",
-        "--pid=host",
-        "seccomp=unconfined",
-        "--volume",
-    ):
-        assert bad not in whole
+    connected = arguments(tmp_path, PODMAN, network=True)
+    assert "--network" not in connected
+    assert "--cap-drop" in connected
 
 
 @pytest.mark.parametrize("mount", ["/", "/usr", "/tmp", "/proc", "/etc", "/home"])

@@ -29,83 +29,59 @@ LIMITS = Limits(memory=100 * MIB, processes=20)
 MEMORY, PROCESSES, CPU = Bound.MEMORY, Bound.PROCESSES, Bound.CPU
 
 
-class Machine:
-    """The groups of a process and the control groups of a machine, as ordinary files."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root / "cgroup"
-        self.own = root / "own"
-        self._groups: list[str] = []
-
-    def group(self, controllers: str, path: str) -> None:
-        self._groups.append(f"{len(self._groups)}:{controllers}:{path}\n")
-        self.own.write_text("".join(self._groups))
-
-    def make(self, place: str, **files: str) -> Path:
-        folder = self.root / place
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in {"cgroup.procs": "", **files}.items():
-            (folder / name).write_text(text + "\n")
-        return folder
-
-    def hierarchies(self) -> list[tuple[str, frozenset[Bound], bool]]:
-        return [
-            (str(one.directory.relative_to(self.root)), one.bounds, one.unified)
-            for one in find_hierarchies(self.own, self.root)
-        ]
+ALL = frozenset(Bound)
+OLD = [
+    ("cpu,cpuacct", frozenset({CPU}), False),
+    ("memory/job", frozenset({MEMORY}), False),
+    ("pids", frozenset({PROCESSES}), False),
+]
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
-
-
-@pytest.mark.parametrize("mount", [".", "unified"])
-def test_version_2_takes_the_nearest_group_that_hands_its_controllers_on(
-    machine: Machine, mount: str
+@pytest.mark.parametrize(
+    ("groups", "own", "expected"),
+    [
+        ({}, "0::/", []),
+        # Version 2: the nearest group that hands its controllers on. With both versions mounted
+        # each bound is taken once.
+        (
+            {".": "cpu memory pids", "a.slice": "memory pids", "a.slice/b": "", "memory": ""},
+            "0::/a.slice/b",
+            [("a.slice", ALL, True)],
+        ),
+        (
+            {"unified": "memory pids", "unified/a": ""},
+            "0::/a",
+            [("unified", ALL, True)],
+        ),
+        ({".": "cpu pids"}, "0::/", []),
+        ({".": "memory"}, "0::/", []),
+        ({".": "", "..": "memory pids"}, "0::/", []),  # above what is mounted
+        # Version 1: a hierarchy for each controller. A container sees its own group as the top.
+        (
+            dict.fromkeys(("memory/job", "memory", "pids", "cpu,cpuacct", "freezer"), ""),
+            "3:memory:/job\n2:cpu,cpuacct:/\n1:pids:/docker/abc",
+            OLD,
+        ),
+        ({"memory": ""}, "1:memory:/elsewhere", [("memory", frozenset({MEMORY}), False)]),
+        ({"memory": ""}, "1:memory:/../..", [("memory", frozenset({MEMORY}), False)]),
+    ],
+)
+def test_hierarchies_are_those_that_a_group_can_be_made_in(
+    tmp_path: Path, groups: dict[str, str], own: str, expected: list[tuple[str, object, bool]]
 ) -> None:
-    machine.make(mount, **{"cgroup.subtree_control": "cpu memory pids"})
-    machine.make(f"{mount}/user.slice", **{"cgroup.subtree_control": "memory pids"})
-    machine.make(f"{mount}/user.slice/session.scope", **{"cgroup.subtree_control": ""})
-    machine.make("memory")  # with both versions mounted each bound is taken once
-    machine.group("", "/user.slice/session.scope")
-    place = str(Path(mount, "user.slice"))
-    assert machine.hierarchies() == [(place, frozenset(Bound), True)]
-
-
-@pytest.mark.parametrize("controllers", ["cpu pids", "memory", ""])
-def test_version_2_without_both_controllers_is_of_no_use(
-    machine: Machine, controllers: str
-) -> None:
-    machine.make(".", **{"cgroup.subtree_control": controllers})
-    machine.make("..", **{"cgroup.subtree_control": "memory pids"})  # above what is mounted
-    machine.group("", "/")
-    assert machine.hierarchies() == []
-
-
-def test_version_1_has_a_hierarchy_for_each_controller(machine: Machine) -> None:
-    for place in ("memory/job", "memory", "pids", "cpu,cpuacct", "freezer"):
-        machine.make(place)
-    (machine.root / "cpuacct").symlink_to("cpu,cpuacct")
-    machine.group("memory", "/job")
-    machine.group("cpu,cpuacct", "/")
-    machine.group("pids", "/docker/abc")  # a container sees its own group as the top
-    assert machine.hierarchies() == [
-        ("cpu,cpuacct", frozenset({CPU}), False),
-        ("memory/job", frozenset({MEMORY}), False),
-        ("pids", frozenset({PROCESSES}), False),
-    ]
-
-
-@pytest.mark.parametrize("own", ["/elsewhere", "/../.."])
-def test_a_group_outside_of_what_is_shown_means_the_top(machine: Machine, own: str) -> None:
-    machine.make("memory")
-    machine.group("memory", own)
-    assert machine.hierarchies() == [("memory", frozenset({MEMORY}), False)]
-
-
-def test_a_machine_without_control_groups(machine: Machine) -> None:
-    assert machine.hierarchies() == []
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    (tmp_path / "own").write_text(own + "\n")
+    for place, controllers in groups.items():
+        (root / place).mkdir(parents=True, exist_ok=True)
+        (root / place / "cgroup.procs").touch()
+        (root / place / "cgroup.subtree_control").write_text(controllers)
+    if "cpu,cpuacct" in groups:
+        (root / "cpuacct").symlink_to("cpu,cpuacct")
+    assert [
+        (str(one.directory.relative_to(root)), one.bounds, one.unified)
+        for one in find_hierarchies(tmp_path / "own", root)
+    ] == expected
 
 
 # ---- one run's groups
