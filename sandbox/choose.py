@@ -212,11 +212,6 @@ def check_isolation(sandbox: Sandbox) -> Sandbox:
     sweep_groups()
     if sandbox.name == "process":
         return sandbox
-    if sandbox.name == "container":
-        from sandbox.container import ContainerSandbox
-
-        if isinstance(sandbox, ContainerSandbox):
-            sandbox.sweep()
     probe = sandbox.probe()
     # Landlock never isolates completely. Whoever names it has chosen what `available` promises.
     if not (probe.available if sandbox.name == "landlock" else probe.isolated):

@@ -23,7 +23,7 @@ from typing import Self
 
 from sandbox.cgroups import ControlGroup
 from sandbox.choose import home_directories, probe_by_running, unavailable_probe
-from sandbox.container_engine import LABEL, Engine, Image, find_engine, find_image, sweep_containers
+from sandbox.container_engine import LABEL, Engine, Image, find_engine, find_image
 from sandbox.host import PATH, SYSTEM, USER_NAME, find_spare_uid, last_line
 from sandbox.killing import new_name, reap_session
 from sandbox.runs import REPORT_DIRECTORY, TEMPORARY, SandboxRun, open_run
@@ -69,13 +69,6 @@ class ContainerSandbox:
         except SandboxError as error:
             return unavailable_probe(self.name, str(error))
         return probe_by_running(self, homes=self._homes, variables=variables)
-
-    def sweep(self) -> tuple[str, ...]:
-        """Remove what killed agents left behind; return the names of the containers in order.
-
-        Raises SandboxError when no engine answers.
-        """
-        return sweep_containers(self._parts()[0])
 
     def image_environment(self) -> Mapping[str, str]:
         """The variables that the image sets (`ENV`). Raises SandboxError."""

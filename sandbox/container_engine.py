@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.host import run_program
-from sandbox.killing import is_abandoned
 from sandbox.types import SandboxError
 
 # podman first: it needs no daemon that runs as root.
@@ -34,7 +33,7 @@ _INSTALL = "install podman (apt, dnf, pacman, zypper, apk: podman) or start the 
 # The characters of references (registry/project/name:tag@digest) and ids.
 _IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 
-# Marks our containers; their names say which agent one belongs to.
+# Marks our containers.
 LABEL = "patchshot.sandbox"
 
 
@@ -132,14 +131,6 @@ def find_image(engine: Engine, name: str) -> Image:
         ) from None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SandboxError(f"{engine.kind} describes the image {name!r} in no known way") from error
-
-
-def sweep_containers(engine: Engine) -> tuple[str, ...]:
-    """Remove containers that killed agents of this boot left; return their names in order."""
-    stale = tuple(sorted(name for name in engine.list_containers() if is_abandoned(name)))
-    if stale:
-        engine.remove(*stale)
-    return stale
 
 
 def _describe_engine(program: str) -> Engine:

@@ -18,7 +18,6 @@ from sandbox.choose import (
     probe_by_running,
 )
 from sandbox.container import ContainerSandbox
-from sandbox.container_engine import find_engine
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command, SandboxError
 from sandbox.workspace import empty_workspace
@@ -159,15 +158,6 @@ def test_nothing_takes_the_place_of_a_backend_that_is_missing(
 def test_a_named_landlock_is_taken_although_it_isolates_less(landlock_works: None) -> None:
     probe = check_isolation(make_sandbox(unsafe=False, backend="landlock")).probe()
     assert (probe.backend, probe.available, probe.isolated) == ("landlock", True, False)
-
-
-def test_the_start_of_a_run_removes_what_killed_agents_left(
-    container: ContainerSandbox, stale_container: str
-) -> None:
-    engine = find_engine("podman")
-    assert stale_container in engine.list_containers()
-    check_isolation(container)
-    assert stale_container not in engine.list_containers()
 
 
 def test_the_others_are_probed_too(bwrap_works: None) -> None:
