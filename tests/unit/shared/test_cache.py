@@ -77,16 +77,6 @@ def test_least_recently_used_goes_first(path: Path, said: list[Event]) -> None:
     assert kept == {0, 1, 8, 9, 10, 11, 12, 13}
 
 
-def test_garbage_is_rebuilt_with_a_notice(path: Path, said: list[Event]) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"not a database at all" * 500)
-    with RecordStore(path, reporter=said.append) as store:
-        store.put([(key(1), b"one")])
-        assert store.get([key(1)]) == {key(1): b"one"}
-    assert [type(event) for event in said] == [Notice]
-    assert path.with_name("index.db.bad").exists()
-
-
 def test_damage_inside_is_survived(path: Path, said: list[Event]) -> None:
     with RecordStore(path, reporter=said.append) as store:
         store.put([(key(n), os.urandom(3_000)) for n in range(200)])

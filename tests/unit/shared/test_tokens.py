@@ -95,9 +95,9 @@ def test_counting_leaves_the_environment_and_the_disk_alone(tmp_path: Path) -> N
 def test_a_megabyte_of_one_character_is_fast(character: str) -> None:
     counter = TiktokenCounter()
     counter.count("x")  # load
-    start = time.perf_counter()
+    start = time.process_time()
     count = counter.count(character * 1_000_000)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert 5_000 < count <= 1_000_000
 
 

@@ -44,29 +44,6 @@ HEX = "9f86d081" + "884c7d65" + "9a2feaa0" + "c55ad015"
 KEY_LINES = "\n".join(["MIIEpAIBAAKCAQEA7bq" + RANDOM * 2] * 3)
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "API_TOKEN = '{}'",
-        'DB_PASSWORD = "{}"',
-        "client_secret: {}",
-        'export MY_APP_SECRET="{}"',
-        "AWS_SECRET_ACCESS_KEY={}",
-        '{{"apiKey": "{}", "id": 1}}',
-        '  "access_key" => "{}",',
-        "password := '{}'",
-        r'expected "x", file has "DB_PASSWORD = \"{}\"" at line 3',
-        r"{{\"api_key\": \"{}\"}}",
-        "postgres://admin:{}@db.internal/x",
-    ],
-)
-@pytest.mark.parametrize("value", [RANDOM, HEX])
-def test_random_values_of_telling_names_are_masked(template: str, value: str) -> None:
-    masked = mask_secrets(f"before\n{template.format(value)}\nafter\n")
-    assert masked.text == f"before\n{template.format(MASK)}\nafter\n"
-    assert masked.count == 1
-
-
 @pytest.mark.parametrize("kind", ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PRIVATE KEY"])
 def test_private_key_blocks_lose_their_body_and_keep_their_lines(kind: str) -> None:
     text = f"x\n-----BEGIN {kind}-----\n{KEY_LINES}\n-----END {kind}-----\ny\n"
@@ -122,6 +99,8 @@ def test_masking_keeps_every_line_break_and_is_idempotent(text: str) -> None:
         'token = "' * 50_000,
         "password" + " " * 500_000,
         "a://b:" * 80_000,
+        *(unit * (500_000 // len(unit)) for unit in ("a1" * 9_000, "aws key", "x1 ", "sk-a1")),
+        *(unit * (500_000 // len(unit)) for unit in ("mysql ", "curl -u a:", ";uid=a;", "pypi-1")),
     ],
 )
 def test_hostile_text_takes_no_time(text: str) -> None:
@@ -134,8 +113,3 @@ def test_this_projects_own_sources_have_no_secrets() -> None:
     root = Path(__file__).parents[4] / "agent"
     found = [p.name for p in sorted(root.rglob("*.py")) if mask_secrets(p.read_text()).count]
     assert found == []
-
-
-def test_a_vendors_own_beginning_tells_a_key_that_does_not_look_random() -> None:
-    text = "key sk-ant-api03-AbCdEfGh12345678901234567890 end"
-    assert mask_secrets(text).text == f"key {MASK} end"
