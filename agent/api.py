@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.run.attempts import Attempt
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
+from agent.types import Dirty, Problem, ReproductionTest
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ async def verify_async(
     `solve`. No model is called, and nothing is written to the repository. Raises PatchshotError if
     it could not start.
     """
-    from agent.wiring import apply_reply, known_tests
+    from agent.wiring import apply_reply, known_tests, open_validator
 
     issue = _problem(problem) if problem.strip() else Problem("", "")
     issue = replace(issue, known=known_tests(fail_to_pass, pass_to_pass, tests_from))
@@ -142,9 +142,13 @@ async def verify_async(
     attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
     ledger.record(attempt)
     if attempt.patch is not None:
-        shown = _shown_by(attempt, test)
-        ledger.record(await _validate(attempt, shown, issue, target, project), replacing_last=True)
-    [attempt] = ledger.attempts
+        async with AsyncExitStack() as stack:
+            validator = await open_validator(
+                stack, target.settings, issue, target.snapshot, target.report, project=project
+            )
+            report = await validator.validate(attempt.patch, _shown_by(attempt, test))
+        attempt = replace(attempt, report=report)
+        ledger.record(attempt, replacing_last=True)
     return make_record(
         ledger,
         status=attempt.status,
@@ -279,44 +283,23 @@ def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:
     """Return the test that shows the fault. Raises ConfigurationError if `test` is not in the
     patch.
     """
+    from agent.verify import is_test_file
+
     assert attempt.patch is not None
     assert attempt.proposal is not None
     if test is None and attempt.proposal.reproduction_test is not None:
         return attempt.proposal.reproduction_test
-    tests = _tests_of(attempt.patch)
+    tests = [
+        ReproductionTest(change.path, change.after.decode("utf-8", "replace"))
+        for change in attempt.patch.changes
+        if change.after is not None and is_test_file(change.path)
+    ]
     if test is None:
-        return None  # the plan tries all of them
+        return tests[0] if len(tests) == 1 else None
     for one in tests:
         if one.path == test.removeprefix("./"):
             return one
+    names = ", ".join(one.path for one in tests) or "none"
     raise ConfigurationError(
-        f"{test} is not a test file that the patch adds or changes; it has "
-        f"{', '.join(one.path for one in tests) or 'none'}"
+        f"{test} is not a test file that the patch adds or changes; it has {names}"
     )
-
-
-def _tests_of(patch: AppliedPatch) -> list[ReproductionTest]:
-    from agent.verify import is_test_file
-
-    return [
-        ReproductionTest(change.path, change.after.decode("utf-8", "replace"))
-        for change in patch.changes
-        if change.after is not None and is_test_file(change.path)
-    ]
-
-
-async def _validate(
-    attempt: Attempt,
-    test: ReproductionTest | None,
-    problem: Problem,
-    target: _Target,
-    project: str | None,
-) -> Attempt:
-    from agent.wiring import open_validator
-
-    assert attempt.patch is not None
-    async with AsyncExitStack() as stack:
-        validator = await open_validator(
-            stack, target.settings, problem, target.snapshot, target.report, project=project
-        )
-        return replace(attempt, report=await validator.validate(attempt.patch, test))

@@ -134,16 +134,6 @@ def test_an_edit_of_the_same_line_costs_nothing_that_was_paid(target: Target) ->
     assert last.endswith("the diff is in what was printed")
 
 
-def test_edits_that_the_patch_will_not_know_are_named_before_the_call(target: Target) -> None:
-    require_sandbox()
-    edited = CALC.replace("NAME = 4", "NAME = 5")
-    target.calc.write_text(edited)
-    done, _ = target.solve(Good(REPLY), "--dirty", "ignore")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.index("without your uncommitted edits (calc.py)") < done.stderr.index("call")
-    assert target.calc.read_text() == edited.replace("a - b", "a + b")
-
-
 def test_without_a_place_for_undo_no_call_is_paid(target: Target) -> None:
     (target.home / "file").write_text("")
     done, calls = target.solve(Good(REPLY), XDG_STATE_HOME=str(target.home / "file"))

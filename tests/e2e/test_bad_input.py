@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -126,27 +125,3 @@ def test_usage_errors_as_json(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert '"status": "usage"' in done.stdout
     assert '"exit_code": 2' in done.stdout
-
-
-def test_a_full_disk(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
-    """A 64 KiB file system for everything temporary; the repository lies elsewhere."""
-    repository = make_repository({f"m{i}.py": "x = 1\n" * 500 for i in range(60)})
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = f'mount -t tmpfs -o size=64k none "{small}" && exec "$@"'
-    wrapper = ("unshare", "-Urm", "sh", "-c", mount, "sh")
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run(
-            [*wrapper, "true"], capture_output=True, timeout=20, check=False
-        ).returncode
-    ):
-        pytest.skip("no user namespaces: cannot make a small file system")
-    with ScriptedProvider([Good("{}")]) as provider:
-        done = agent(
-            "solve", "--unsafe-no-sandbox", "--problem", str(issue), "--repo", str(repository),
-            cwd=tmp_path, wrapper=wrapper, TMPDIR=str(small), PATCHSHOT_CACHE_DIR=str(small / "c"),
-            PATCHSHOT_BASE_URL=provider.base_url,
-        )  # fmt: skip
-    assert done.returncode in (3, 4, 10), done.stderr
-    assert last_line(done)

@@ -125,19 +125,6 @@ def test_the_total_holds_over_all_instances_and_runs(make_bench: MakeBench) -> N
     assert bench.run(*limits, "0")[0] == 0  # nothing is left to pay for
 
 
-def test_samples_that_were_paid_before_a_kill_are_not_paid_again(make_bench: MakeBench) -> None:
-    bench = make_bench([Good(RIGHT), Good(WRONG), Held(Good(RIGHT)), Good(RIGHT)])
-    arguments = ("--id", "owner__shop-1", "--samples", "3", "--repairs", "0")
-    process = bench.start(*arguments)
-    bench.wait_for_calls(3)
-    time.sleep(1.0)  # the two finished replies are recorded
-    os.kill(bench.worker(), signal.SIGKILL)
-    code, summary = bench.finish(process)
-    assert code == 0, bench.stderr
-    assert (bench.calls, summary["replies"]) == (4, 3)
-    assert "+        return sum(" in bench.predictions()["owner__shop-1"]
-
-
 def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(make_bench: MakeBench) -> None:
     bench = make_bench([Held(Good(RIGHT)), Good(RIGHT)])
     process = bench.start()

@@ -325,17 +325,6 @@ def test_a_hostile_configuration_runs_nothing_and_gets_no_token(
         assert list(canaries.iterdir()) == []
 
 
-def test_the_message_and_the_identity_that_are_given(target: Target) -> None:
-    target.git("config", "user.email", "ada@work.invalid")
-    (target.home / "work.cfg").write_text("[user]\n\tname = Ada at work\n")
-    condition = f'[includeIf "gitdir:{target.repository.parent}/"]\n\tpath = ~/work.cfg\n'
-    (target.home / ".gitconfig").write_text(IDENTITY + condition)
-    done, _ = target.solve("--branch", "b", "--commit-message", "Add\n\nWhy: #7", *QUICK)
-    assert done.returncode == 0, done.stderr
-    assert target.git("log", "-1", "--format=%B", "b") == "Add\n\nWhy: #7"
-    assert target.git("log", "-1", "--format=%an <%ae>", "b") == "Ada at work <ada@work.invalid>"
-
-
 def test_a_patch_of_uncommitted_lines_is_printed_and_not_committed(target: Target) -> None:
     (target.repository / "calc.py").write_text(CALC.replace('"Add."', '"Add!"'))
     reply = REPLY.replace("return a - b", '\\"\\"\\"Add!\\"\\"\\"\\n    return a - b').replace(

@@ -31,15 +31,6 @@ def repository(make_repository: MakeRepository) -> Path:
     return make_repository({**FILES, "Makefile": "lint:\n\ttrue\n"})
 
 
-# -------------------------------------------------------------------------------- the test command
-
-
-# ---------------------------------------------------------------------------- runs that do not end
-
-
-# ---------------------------------------------------------------------------------------- messages
-
-
 def test_a_recording_is_not_overwritten(user: User, repository: Path) -> None:
     (user.home / "run.jsonl").write_text("paid for\n")
     done, provider = user.solve(repository, [Good(REPLY)], "--record", "run.jsonl")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.support.agent_process import AGENT, agent_environment
 from tests.support.behaviours import Good, Slow
 from tests.support.fingerprint import fingerprint
@@ -122,24 +120,3 @@ def test_an_interrupted_run_prints_its_best_patch_and_cleans_up(
     assert "Traceback" not in run.log.read_text()
     assert list(run.temporary.iterdir()) == []
     assert fingerprint(repository) == before
-
-
-@pytest.mark.slow
-def test_the_next_run_removes_what_a_killed_one_left(repository: Path, tmp_path: Path) -> None:
-    with ScriptedProvider([Good(REPLY)]) as provider:
-        run = Run(repository, tmp_path / "home", provider)
-        run.wait_for("validate: testing")
-        time.sleep(2.0)
-        run.stop(signal.SIGKILL)
-        left = set(run.temporary.iterdir())
-        assert left, "the killed run had private copies"
-        done = subprocess.run(
-            [sys.executable, "-c", "import sys; from pathlib import Path; "
-             "from sandbox.files import sweep_stale; sweep_stale(Path(sys.argv[1]))",
-             str(run.temporary)],
-            cwd=ROOT,
-            timeout=60,
-            check=True,
-        )  # fmt: skip
-    assert done.returncode == 0
-    assert not left & set(run.temporary.iterdir())

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment, run_agent
-from tests.support.behaviours import Good, Unauthorized
+from tests.support.behaviours import Good
 from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
@@ -332,16 +332,6 @@ def test_no_keep_keeps_nothing(home: Home) -> None:
         assert (done.returncode, "no run is kept yet" in done.stderr) == (2, True)
         empty = home.agent("runs")
         assert (empty.stdout, "no run is kept yet" in empty.stderr) == ("", True)
-
-
-def test_a_reply_with_a_secret_is_asked_for_again(home: Home) -> None:
-    bad, good = reply(f"return a +  # {SECRET}"), reply("return a + b")
-    with serving(home, Good(bad), Unauthorized(), Good(good)) as provider:
-        assert home.solve("--repairs", "1").returncode == 9
-        done = home.solve("--repairs", "1")
-        assert done.returncode == 0, done.stderr
-        assert len(provider.chats) == 3
-        assert "***" not in done.stdout
 
 
 @pytest.mark.parametrize("broken", ["file", "read-only", "full"])

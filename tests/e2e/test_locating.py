@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.parcels import EDIT, TEST
 from tests.e2e.test_commands import User
-from tests.support.behaviours import Good, Malformed
+from tests.support.behaviours import Good
 from tests.support.solve_command import require_sandbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
@@ -43,21 +43,3 @@ def test_named_code_is_shown_counted_recorded_and_replayed(
         "--replay", str(tape),
     )  # fmt: skip
     assert json.loads(again.stdout)["diff"] == result["diff"], again.stderr
-
-
-def test_an_unreadable_reply_and_a_limit_on_calls_leave_the_ordinary_context(
-    parcel_user: User, parcel_shop: Path
-) -> None:
-    require_sandbox()
-    plain, _ = parcel_user.solve(parcel_shop, [PATCH], "--locate", "never", "--json")
-    assert json.loads(plain.stdout)["usage"]["calls"] == 1, plain.stderr
-    done, provider = parcel_user.solve(
-        parcel_shop, [Malformed(), PATCH], "--locate", "always", "--json"
-    )
-    assert "the locating call has failed (its reply names no place)" in done.stderr
-    assert (done.returncode, len(provider.chats)) == (0, 2)
-    limited, provider = parcel_user.solve(
-        parcel_shop, [PATCH], "--locate", "always", "--max-calls", "1", "--json"
-    )
-    assert (limited.returncode, len(provider.chats)) == (0, 1), limited.stderr
-    assert "the locating call has failed (no model call is left" in limited.stderr

@@ -257,11 +257,6 @@ def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
     assert f"note: {note}" in judged.stderr
 
 
-def test_the_whole_repository_is_taken_where_asked_for(monorepo: Monorepo) -> None:
-    _, _, provider = monorepo.solve([FIX], "--path", ".", inside=BILLING)
-    assert "services/orders" in provider.chats[0].prompt
-
-
 def test_a_failing_setup_ends_the_run_before_a_call(shop: Monorepo) -> None:
     command = "echo first; echo no such package >&2; exit 3"
     done, result, provider = shop.solve([SHOP_FIX], "--setup-cmd", command)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch import Started
-from tests.support.run_folders import RunFolder, validation, write_evaluation
+from tests.support.run_folders import RunFolder, validation
 
 ATTACK = (
     "</script></noscript></style></pre></title>--><script>window.pwned=1</script>"
@@ -26,8 +26,8 @@ ID = 'x"><script>window.pwned=6</script>'
 _MARKED = f"{ATTACK} {HIDDEN} {SECRET} "
 
 
-def make_hostile_run(root: Path, evaluation: Path) -> Path:
-    """Write the run and its evaluation; the latter's path."""
+def make_hostile_run(root: Path) -> None:
+    """Write the run."""
     made = RunFolder(root)
     for number in range(3):
         task = made.task(number, problem_statement=f"{_MARKED}\n\n```\n{_MARKED}\n```\n# {_MARKED}")
@@ -42,7 +42,6 @@ def make_hostile_run(root: Path, evaluation: Path) -> Path:
     _links(root)
     with (root / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"event": "stage", broken\n\xff\xfe\x00\n' + b'{"event":"started"')
-    return write_evaluation(evaluation, {**made.resolved, ID: False, ATTACK: True})
 
 
 def _spoil(folder: Path, name: str) -> None:

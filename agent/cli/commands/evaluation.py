@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -187,6 +188,7 @@ def retrieval_command(
         **given,
     )
     common.refuse_overwriting(output, {"--dataset": plan.dataset})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers are stopped
     with common.reporting(quiet=quiet) as reporter:
         evaluation = evaluate(plan, reporter)
     if json:

@@ -12,12 +12,11 @@ import click
 from agent.cli import options
 from agent.cli.commands import common
 from agent.cli.commands.common import counted
-from agent.errors import ConfigurationError, RepositoryError
+from agent.errors import ConfigurationError
 from agent.shared.terminal import inert, say
 
 if TYPE_CHECKING:
     from agent.results.kept import Feedback, KeptRun
-    from agent.search import Memory
 
 _TITLE_SHOWN = 60  # characters of an issue's title in the table
 
@@ -137,11 +136,16 @@ def _show_receipt(kept: KeptRun, *, json: bool) -> int:
 
 def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet: bool) -> int:
     """Mark a run, and add its patch to the memory of its project or take it out."""
+    from agent.repository import take_snapshot
+    from agent.wiring.search import memory_of
+
     run = common.find_kept(prefix)
     diff = run.diff
     if diff is None and feedback == "accepted":
         raise ConfigurationError(f"run {run.id} has no patch to accept: see `agent show {run.id}`")
-    memory = _memory(run)
+    repository = Path(run.origin.repository)
+    settings = common.load_settings({}, repository=repository)
+    memory = memory_of(settings, take_snapshot(repository, commit=run.origin.commit))
     change = memory.remember if feedback == "accepted" else memory.take_back
     try:
         changed = diff is not None and change(run.problem, diff, run.origin.commit)
@@ -157,19 +161,6 @@ def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet:
         patches = counted(entries, "patch", "patches")
         common.write_stdout(f"run {run.id} is {feedback}; {patches} of this project remembered\n")
     return 0
-
-
-def _memory(run: KeptRun) -> Memory:
-    """Return the memory of the run's project. Raises ConfigurationError if the project is gone."""
-    from agent.repository import take_snapshot
-    from agent.wiring.search import memory_of
-
-    repository = Path(run.origin.repository)
-    settings = common.load_settings({}, repository=repository)
-    try:
-        return memory_of(settings, take_snapshot(repository, commit=run.origin.commit))
-    except RepositoryError as error:
-        raise ConfigurationError(f"run {run.id}: {error}") from None
 
 
 @options.command(

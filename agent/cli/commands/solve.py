@@ -90,17 +90,11 @@ def solve_command(
 ) -> int:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
     source = common.one_of("the issue", "agent solve ISSUE, or --problem", issue, problem)
-    if given["record"] and given["replay"]:
-        raise ConfigurationError("--record and --replay exclude each other: give one of them")
+    for one, other in (("record", "replay"), ("apply", "commit"), ("apply", "branch")):
+        if given[one] and given[other]:
+            raise ConfigurationError(f"--{one} and --{other} exclude each other: give one of them")
     if given["record"] and given["record"].exists() and given["record"].stat().st_size:
-        raise ConfigurationError(
-            f"--record {given['record']}: the file exists, and a recording is never overwritten; "
-            "name another file"
-        )
-    if given["apply"] and given["commit"]:
-        raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
-    if given["apply"] and given["branch"] is not None:
-        raise ConfigurationError("--apply and --branch exclude each other: give one of them")
+        raise ConfigurationError(f"--record {given['record']}: the file exists; name another one")
     text = common.load_problem(source, text=issue is not None)
     return solve_problem(text, flags, {**given, "problem": source})
 

@@ -19,7 +19,7 @@ def read(folder: Path, **evaluation: bool) -> ReportRun:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("run") / "preds.run"
-    make_run(root, len(ENDS))
+    make_run(root)
     return root
 
 

@@ -25,7 +25,7 @@ def page_of(folder: Path, *, bodies: bool = True) -> str:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("r") / "preds.run"
-    make_run(folder, 16)
+    make_run(folder)
     return page_of(folder)
 
 
@@ -86,7 +86,7 @@ def test_a_patch_has_the_colours_of_a_diff(page: str) -> None:
 
 
 def test_hostile_texts_are_escaped_and_nothing_outside_is_read(tmp_path: Path) -> None:
-    make_hostile_run(tmp_path / "r", tmp_path / "e.json")
+    make_hostile_run(tmp_path / "r")
     text = page_of(tmp_path / "r")
     assert "<script>window" not in text
     assert "<img" not in text
