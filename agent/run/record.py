@@ -124,7 +124,10 @@ class EditRecord(_Record):
 
 
 class TestCounts(_Record):
-    """Counts of one test run. `cached`: it is the result of an earlier run of the same."""
+    """Counts of one test run. `cached`: it is the result of an earlier run of the same.
+
+    `output` is the end of what a run printed that did not pass, at most 200 lines.
+    """
 
     __test__ = False  # not a test class
 
@@ -137,12 +140,14 @@ class TestCounts(_Record):
     channels: tuple[str, ...] = ()
     disagreements: tuple[str, ...] = ()
     cached: bool = False
+    output: str = ""
 
 
 def _counted(run: Any) -> Any:
     if not isinstance(run, TestRun):
         return run
     outcomes = list(run.outcomes.values())
+    passed = run.exit_code == 0 and not any(outcome in BAD_OUTCOMES for outcome in outcomes)
     return TestCounts(
         command=run.command,
         passed=outcomes.count(Outcome.PASSED),
@@ -153,6 +158,7 @@ def _counted(run: Any) -> Any:
         channels=run.channels.read,
         disagreements=run.channels.disagreements,
         cached=run.cached,
+        output="" if passed else run.output_tail,
     )
 
 

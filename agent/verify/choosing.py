@@ -32,7 +32,7 @@ from agent.repository import (
     language_of,
     open_repository,
 )
-from agent.retrieval.index import ModuleTable, TreeSitterChunker, imports
+from agent.retrieval.index import PROSE_AND_DATA, ModuleTable, TreeSitterChunker, imports
 from agent.shared.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking, SelectedTest, TestRun
 from agent.types.protocols import Snapshot, TokenCounter
@@ -130,6 +130,7 @@ def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
 DEFAULT_LIMIT = 12
 
 _EDITED = 20.0
+_READS = 8.0
 _NAMED_BY_ISSUE = 12.0
 _SYMBOL, _SYMBOLS_MOST = 3.0, 9.0
 _TESTED = 2.0  # a test function has the changed function's name in its own
@@ -231,6 +232,11 @@ def _rarity(tests: Sequence[TestFile], words: frozenset[str]) -> Mapping[str, fl
 def _named(test: TestFile, edited: set[str], problem: str) -> Iterator[Relation]:
     if test.path in edited:
         yield _EDITED, "edited by the patch"
+    data = (PurePosixPath(path) for path in sorted(edited) if language_of(path) in PROSE_AND_DATA)
+    for pure in data:
+        read = {pure.stem, pure.parent.name} & test.words
+        if read and is_test_path(str(pure)):
+            yield _READS, f"may read {pure.name}"
     name = re.escape(PurePosixPath(test.path).name)
     if test.path in problem or re.search(rf"(?<![\w/]){name}\b", problem):
         yield _NAMED_BY_ISSUE, "named by the issue"

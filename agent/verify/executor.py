@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +84,9 @@ _SCRIPT_SECONDS = 120.0
 _SCRIPT_OUTPUT = 16 * 1024  # bytes of each stream
 _SCRIPT_FILES = 60  # as many as one reply may edit
 _SCRIPT_FILE_BYTES = 1024 * 1024
+
+# A setup command that makes `node_modules`; any other one finds what is installed.
+_INSTALLS = re.compile(r"\s(?:ci|i|install|add)\b|\b(?:yarn|bun)\s*(?:$|[;&|])")
 
 # Lines of a failed setup that are shown.
 _SETUP_LINES = 10
@@ -503,6 +507,8 @@ class SuiteExecutor:
         """
         root = self._snapshot.root.resolve()
         if not path.is_relative_to(root):
+            return False
+        if path.name == "node_modules" and not _INSTALLS.search(self._options.setup_cmd or ""):
             return False
         return not self._is_set_up or os.path.lexists(
             self._trees.base().path / path.relative_to(root)

@@ -50,7 +50,8 @@ _CANNOT_START = (126, 127)
 
 # Characters kept of a run's output, enough to show why pytest refused to start; and of a failure
 # report, whose end names the error.
-_OUTPUT_TAIL_CHARS = 6000
+_OUTPUT_TAIL_CHARS = 12_000
+_OUTPUT_TAIL_LINES = 200
 TEXT_LIMIT = 6000
 
 # Longer lines are cut before they are matched: no runner writes them, but a hostile test may.
@@ -90,6 +91,10 @@ def streams(result: RunResult) -> str:
     """Return standard output, then standard error, as text without escape sequences."""
     texts = (clean(s.decode("utf-8", "replace")).strip() for s in (result.stdout, result.stderr))
     return "\n".join(text for text in texts if text)
+
+
+def _end(text: str) -> str:
+    return "\n".join(text[-_OUTPUT_TAIL_CHARS:].splitlines()[-_OUTPUT_TAIL_LINES:])
 
 
 # ------------------------------------------------------------------- tools that are not our own
@@ -147,7 +152,7 @@ def make_tool_run(
         exit_code=result.exit_code,
         seconds=result.seconds,
         ended=ended,
-        output_tail=(streams(result) if output is None else output)[-_OUTPUT_TAIL_CHARS:],
+        output_tail=_end(streams(result) if output is None else output),
         failures=dict(sorted(failures.items())),
         channels=Channels(_accounts(result, report=found.begun)),
     )
@@ -240,7 +245,7 @@ def make_run(
         exit_code=result.exit_code,
         seconds=result.seconds,
         ended=ended,
-        output_tail=streams(result)[-_OUTPUT_TAIL_CHARS:],
+        output_tail=_end(streams(result)),
         failures=failures,
         channels=Channels(read, tuple(map(clean, differ)), tuple(map(clean, report.traces))),
         expected_failures=tuple(sorted(report.expected)),

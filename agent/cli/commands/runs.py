@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -90,8 +91,9 @@ def _begun(run: KeptRun) -> str:
 )
 @click.argument("run", required=False)
 @options.flag("--receipt", "Show why each piece of code was in the context instead.")
+@options.flag("--log", "Show what the test runs that did not pass printed instead.")
 @options.as_json
-def show_command(run: str | None, receipt: bool, json: bool) -> int:
+def show_command(run: str | None, receipt: bool, log: bool, json: bool) -> int:
     """Show a kept run: its issue, verdict, cost and diff.
 
     RUN is the beginning of its id in `agent runs`; without it, the last run of this repository is
@@ -101,6 +103,8 @@ def show_command(run: str | None, receipt: bool, json: bool) -> int:
     origin, result = kept.origin, kept.result
     if receipt:
         return _show_receipt(kept, json=json)
+    if log:
+        return _show_log(kept)
     if json:
         document = result.model_dump(mode="json", exclude={"receipt"}) if result else None
         common.print_value({**_facts(kept), "result": document})
@@ -118,6 +122,17 @@ def show_command(run: str | None, receipt: bool, json: bool) -> int:
     else:
         lines += [common.in_words(result, has_patch=bool(result.diff)), "", result.diff]
     common.write_stdout("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _show_log(kept: KeptRun) -> int:
+    for number, attempt in enumerate(kept.result.attempts if kept.result else (), 1):
+        validation = attempt.validation
+        for name in ("before", "reproduction_before", "after", "reproduction_after", "whole"):
+            run = getattr(validation, name, None)
+            if run is not None and run.output:
+                command = shlex.join(run.command)
+                common.write_stdout(f"# attempt {number}, {name}: {command}\n{run.output}\n\n")
     return 0
 
 

@@ -273,3 +273,11 @@ def test_code_that_asks_for_its_runner_where_nothing_is_replayed(
 ) -> None:
     assert bool(asks_for_runner([edit(path, "", code)])) is asks
     assert asks_for_runner([edit(path, code, f"{code}\n")]) == ""
+
+
+def test_assertions_that_become_a_loop_over_as_many_values_are_not_lost() -> None:
+    old = b"it('adds', () => {\n  expect(add(1, 2)).toBe(3);\n  expect(add(2, 2)).toBe(4);\n});\n"
+    loop = b"it('adds', () => {\n  for (const [a, b, c] of %s) expect(add(a, b)).toBe(c);\n});\n"
+    for cases, lost in ((b"[[1, 2, 3], [2, 2, 4], [0, 0, 0]]", False), (b"[]", True)):
+        change = FileChange("test/a.js", old, loop % cases)
+        assert bool(find_losses([change])) is lost
