@@ -235,3 +235,40 @@ def test_an_image_brings_its_own_python_and_products(
     assert report.after is not None
     assert report.after.channels.read == ("report", "junit", "exit code")
     assert list(report.after.outcomes) == ["tests/test_pkg.py::test_version"]
+
+
+NODE = {
+    "package.json": json.dumps({"scripts": {"test": "npm run unit", "unit": "node --test"}}),
+    ".gitignore": "node_modules\n",
+    "lib/sum.js": "module.exports = (a, b) => a - b;\n",
+    "test/sum.test.js": """\
+const { it } = require('node:test');
+const equal = require('equal');
+require('fs').mkdirSync('node_modules/.vite-temp');
+it('adds', () => equal(require('../lib/sum.js')(1, 0), 1));
+it('is red', () => equal(1, 2));
+""",
+}
+
+
+def test_an_edited_test_runs_where_it_stands_with_packages_that_tools_write_beside(
+    validate: Validate, make_repository: MakeRepository
+) -> None:
+    """What was red before says nothing, and the packages of the user stay as they are."""
+    require_program("node")
+    root = make_repository(NODE)
+    package = root / "node_modules" / "equal"
+    package.mkdir(parents=True)
+    (package / "index.js").write_text("module.exports = require('assert').equal;\n")
+    for folder in (package, package.parent):
+        folder.chmod(0o755)
+    test = NODE["test/sum.test.js"]
+    edited = f"{test}it('adds two', () => equal(require('../lib/sum.js')(1, 1), 2));\n"
+    for source, verdict in (("a + b", Verdict.VERIFIED), ("a - b - 0", Verdict.REGRESSED)):
+        fixed = NODE["lib/sum.js"].replace("a - b", source)
+        patch = patch_of(
+            edit("lib/sum.js", NODE["lib/sum.js"], fixed), edit("test/sum.test.js", test, edited)
+        )
+        report = validated(root, patch, None, timeout=30.0)
+        assert report.verdict is verdict, report.reason
+    assert [path.name for path in package.parent.iterdir()] == ["equal"]
