@@ -55,9 +55,6 @@ _CARRIED_SUFFIXES = frozenset({".py", ".j2", ".toml"})
 # The static vectors (4 MB) exceed what the contract takes; the ranker fits as text.
 _MODELS = ("agent/retrieval/weights/ranker.npz",)
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
-
 # The upload's text scan refuses `b64decode`, `decompress`, `fromhex` "and the like", also in
 # comments. Its list is not public; these are the ways in which Python unpacks or runs hidden text.
 HIDING_WORDS = (
@@ -88,21 +85,14 @@ class Bundle:
     sha256: str
 
 
-def make_bundle(root: Path | None = None, *, limit: int = MAX_BYTES) -> Bundle:
+def make_bundle(root: Path | None = None) -> Bundle:
     """Bundle the sources below `root` (None: this installation's). The same bytes each time.
 
-    Comments and docstrings are left out above `limit` bytes. Raises ConfigurationError.
+    Raises ConfigurationError.
     """
     root = root or Path(__file__).resolve().parents[2]
-    whole = _make(root, thin=False)
-    return whole if len(whole.text.encode("utf-8")) <= limit else _make(root, thin=True)
-
-
-def _make(root: Path, *, thin: bool) -> Bundle:
     files = carried_files(root)
     requirements = needed(root, files)
-    if thin:
-        files = {n: without_comments(t) if n.endswith(".py") else t for n, t in files.items()}
     entries = "".join(f"{key!r}: {as_literal(text)},\n" for key, text in files.items())
     body = "".join(
         (
@@ -134,20 +124,6 @@ def carried_files(root: Path) -> Mapping[str, str]:
         if (root / model).is_file():
             texts[f"{model}{SUFFIX}"] = arrays_to_text((root / model).read_bytes())
     return dict(sorted(texts.items()))
-
-
-def without_comments(source: str) -> str:
-    """`source` without comments and docstrings; the reply's schema has first lines of classes."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
-        if text is None:
-            continue
-        if isinstance(node, _FUNCTIONS) and len(node.body) > 1:
-            del node.body[0]
-        else:
-            node.body[0].value.value = text.splitlines()[0]  # type: ignore[attr-defined]
-    return ast.unparse(tree) + "\n"
 
 
 def as_literal(text: str) -> str:

@@ -7,7 +7,6 @@ at most a megabyte long. Links in it are not followed.
 from __future__ import annotations
 
 import asyncio
-import errno
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,7 +58,6 @@ class Fetched:
     status: int
     media_type: str
     content: bytes
-    rate_limited: bool = False
 
 
 Fetch = Callable[[str, Mapping[str, str], int], Fetched]
@@ -192,11 +190,10 @@ def _read_file(name: str) -> bytes:
 
 
 def _unreadable(name: str, error: OSError | ValueError) -> ProblemError:
-    if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
-        return ProblemError(f"{name}: cannot be read ({error.strerror}); check its permissions")
+    reason = error.strerror if isinstance(error, OSError) else error
     return ProblemError(
-        f"{_printable(name)[:60]!r}: not a file name; to give the text itself, pipe it into "
-        "--problem -"
+        f"{_printable(name)[:60]}: cannot be read as a file ({reason}); to give the text itself, "
+        "pipe it into --problem -"
     )
 
 
@@ -290,15 +287,9 @@ def _parse_issue(source: str, content: bytes) -> tuple[str, str | None]:
 def _check_status(address: str, reply: Fetched, *, private: bool = False) -> None:
     if 200 <= reply.status < 300:
         return
-    if reply.status in (404, 410):
-        why = "not found" + (" (or private: set GITHUB_TOKEN)" if private else "")
-    elif reply.rate_limited:
-        why = "the rate limit is spent; wait, or set GITHUB_TOKEN"
-    elif reply.status in (401, 403):
-        why = "access refused; it needs a sign-in or a token (GITHUB_TOKEN)"
-    else:
-        why = f"the server answered {reply.status}"
-    raise ProblemError(f"{address}: {why}; or save its text to a file and give that")
+    why = "not found" if reply.status in (404, 410) else f"the server answered {reply.status}"
+    token = "set GITHUB_TOKEN if it is private or calls are limited, " if private else ""
+    raise ProblemError(f"{address}: {why}; {token}or save its text to a file and give that")
 
 
 def http_get(address: str, headers: Mapping[str, str], max_bytes: int) -> Fetched:
@@ -349,7 +340,4 @@ def _fetched(
             f"{address}: the server sent {content.reason}; save the text to a file and give that"
         )
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-    spent = reply.status_code == 429 or reply.headers.get("x-ratelimit-remaining") == "0"
-    return Fetched(
-        reply.status_code, media_type, content, spent and reply.status_code in (403, 429)
-    )
+    return Fetched(reply.status_code, media_type, content)

@@ -26,7 +26,6 @@ from agent.miner.bundle import (
     declared_packages,
     make_bundle,
     needed,
-    without_comments,
 )
 from agent.miner.front import BOOT
 from tests.conftest import ROOT
@@ -50,12 +49,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bundle(checkout: Path) -> Bundle:
     return make_bundle(checkout)
-
-
-@pytest.fixture(scope="module")
-def whole(checkout: Path) -> Bundle:
-    """With all comments and docstrings, whether the contract takes so much or not."""
-    return make_bundle(checkout, limit=100 * MAX_BYTES)
 
 
 @pytest.fixture
@@ -117,18 +110,6 @@ def _folder(folder: Path, suffix: str) -> list[Path]:
 def test_an_older_python_can_read_it_and_say_that_it_is_too_old(bundle: Bundle) -> None:
     ast.parse(bundle.text, feature_version=(3, 7))
     ast.parse(BOOT, feature_version=(3, 7))
-
-
-@pytest.mark.slow
-def test_too_large_a_bundle_says_less_and_does_the_same(
-    whole: Bundle, checkout: Path, tmp_path: Path
-) -> None:
-    thin = make_bundle(checkout, limit=1)
-    assert len(thin.text) < 0.95 * len(whole.text)
-    assert thin.files == whole.files
-    path = tmp_path / "agent.py"
-    path.write_text(thin.text, "utf-8")
-    assert failed(path) == {}
 
 
 def test_requirements_are_the_declared_ones_that_are_imported(bundle: Bundle) -> None:
@@ -225,28 +206,6 @@ def test_the_command_writes_checks_and_reports(
 
 
 # ------------------------------------------------------------------------------ texts as literals
-
-
-@pytest.mark.parametrize("folder", ["agent", "sandbox"])
-def test_our_own_sources_do_the_same_without_comments(folder: str) -> None:
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        source = path.read_text("utf-8")
-        thin = without_comments(source)
-        assert _without_docstrings(thin) == _without_docstrings(source), path
-        assert "# " not in thin or "# " in _without_docstrings(source)
-
-
-def _without_docstrings(source: str) -> str:
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 # Rich in what ends or changes a literal, and in what a text scan refuses.
