@@ -92,23 +92,6 @@ def test_no_key_in_any_output(bench: Bench, tmp_path: Path, arguments: tuple[str
     assert OTHER_SECRET not in log.read_text()
 
 
-def test_a_prompt_beyond_the_window_is_packed_again_and_tried_once(bench: Bench) -> None:
-    solved = bench.solve(
-        ContextLimit(4000, Good(REPLY)),
-        arguments=("-v",),
-        MAX_OUTPUT_TOKENS="1000",
-        CONTEXT_TOKENS="6000",
-    )
-    assert solved.exit_code == 0, solved.explain()
-    assert solved.result.usage.calls == 2
-    assert "window of 4,000 tokens" in solved.stderr
-    assert solved.result.receipt is not None
-    assert any("window of 4,000 tokens" in note for note in solved.result.receipt.notes)
-    assert solved.result.usage.input_tokens < 3000
-    calls = [line for line in solved.stderr.splitlines() if line.startswith("chat to scripted")]
-    assert [line.split(": ")[1].split(",")[0] for line in calls] == ["context-too-long", "ok"]
-
-
 def test_a_window_too_small_for_the_issue_ends_with_advice(bench: Bench) -> None:
     solved = bench.solve(ContextLimit(300, Good(REPLY)))
     assert solved.result.status is Status.PROVIDER, solved.explain()

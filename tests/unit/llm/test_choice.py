@@ -59,92 +59,67 @@ def embedding(
     return Settings(embed_base_url=base_url, embed_api_key=secret, embed_model=model)
 
 
-def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
-    key = endpoint.api_key.get_secret_value() if endpoint.api_key else None
-    return endpoint.base_url, key, endpoint.kind, endpoint.why.removesuffix(" is set")
+def summary(endpoint: Endpoint) -> str:
+    """Address, key, protocol, and the variable that chose it."""
+    key = endpoint.api_key.get_secret_value() if endpoint.api_key else "-"
+    return f"{endpoint.base_url} {key} {endpoint.kind} {endpoint.why.removesuffix(' is set')}"
+
+
+KIT = {"RIDGES_INFERENCE_PROVIDER": "openrouter", "RIDGES_INFERENCE_API_KEY": "sk-or-2"}
+CLAUDE = {"ANTHROPIC_API_KEY": "sk-ant-1"}
+GATEWAY = {**CLAUDE, "ANTHROPIC_BASE_URL": "https://gw.example"}
+LOCAL = "http://localhost:8080"
 
 
 @pytest.mark.parametrize(
     ("chosen", "environment", "expected"),
     [
-        (
-            settings("http://localhost:8080/", "k"),
-            EVERYTHING,
-            ("http://localhost:8080", "k", "openai", "PATCHSHOT_BASE_URL"),
-        ),
-        (settings(), EVERYTHING, (OPENROUTER, "sk-or-1", "openrouter", "OPENROUTER_API_KEY")),
+        (settings(f"{LOCAL}/", "k"), EVERYTHING, f"{LOCAL} k openai PATCHSHOT_BASE_URL"),
+        (settings(), EVERYTHING, f"{OPENROUTER} sk-or-1 openrouter OPENROUTER_API_KEY"),
         (
             settings(),
             {**EVERYTHING, "OPENROUTER_API_KEY": " "},
-            ("https://llm.chutes.example/v1", "cpk-1", "openai", "RIDGES_INFERENCE_PROVIDER"),
+            "https://llm.chutes.example/v1 cpk-1 openai RIDGES_INFERENCE_PROVIDER",
         ),
-        (
-            settings(),
-            {"RIDGES_INFERENCE_PROVIDER": "openrouter", "RIDGES_INFERENCE_API_KEY": "sk-or-2"},
-            (OPENROUTER, "sk-or-2", "openrouter", "RIDGES_INFERENCE_PROVIDER"),
-        ),
+        (settings(), KIT, f"{OPENROUTER} sk-or-2 openrouter RIDGES_INFERENCE_PROVIDER"),
         (
             settings(),
             without("OPENROUTER", "RIDGES"),
-            ("http://sandbox-proxy:80", None, "miner", "SANDBOX_PROXY_URL"),
+            "http://sandbox-proxy:80 - miner SANDBOX_PROXY_URL",
         ),
         (
             settings(),
             without("OPENROUTER", "RIDGES", "SANDBOX"),
-            ("http://ai-proxy", None, "miner", "AI_PROXY_URL"),
+            "http://ai-proxy - miner AI_PROXY_URL",
         ),
         (
             settings(),
             without("OPENROUTER", "RIDGES", "SANDBOX", "AI_"),
-            ("https://gateway.example/v1", "sk-openai", "openai", "OPENAI_API_KEY"),
+            "https://gateway.example/v1 sk-openai openai OPENAI_API_KEY",
         ),
+        (settings(), {"OPENAI_API_KEY": "sk-1\n"}, f"{OPENAI} sk-1 openai OPENAI_API_KEY"),
+        (settings(), {"OPENAI_BASE_URL": LOCAL}, f"{LOCAL} - openai OPENAI_BASE_URL"),
         (
             settings(),
-            {"OPENAI_API_KEY": "sk-openai\n"},
-            (OPENAI, "sk-openai", "openai", "OPENAI_API_KEY"),
+            {**CLAUDE, "OLLAMA_HOST": "box"},
+            f"{ANTHROPIC} sk-ant-1 anthropic ANTHROPIC_API_KEY",
         ),
-        (
-            settings(),
-            {"OPENAI_BASE_URL": "http://box:1234"},
-            ("http://box:1234", None, "openai", "OPENAI_BASE_URL"),
-        ),
-        (
-            settings(),
-            {"ANTHROPIC_API_KEY": "sk-ant-1", "OLLAMA_HOST": "box"},
-            (ANTHROPIC, "sk-ant-1", "anthropic", "ANTHROPIC_API_KEY"),
-        ),
-        (
-            settings(),
-            {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://gw.example"},
-            ("https://gw.example", "k", "anthropic", "ANTHROPIC_API_KEY"),
-        ),
-        (settings(), {"OLLAMA_HOST": "box"}, ("http://box:11434", None, "openai", "OLLAMA_HOST")),
-        (
-            settings(),
-            {"OLLAMA_HOST": "0.0.0.0:9"},
-            ("http://127.0.0.1:9", None, "openai", "OLLAMA_HOST"),
-        ),
-        (
-            settings(),
-            {"OLLAMA_HOST": "https://o.example"},
-            ("https://o.example", None, "openai", "OLLAMA_HOST"),
-        ),
-        (
-            settings(key="sk-ant-2"),
-            EVERYTHING,
-            (ANTHROPIC, "sk-ant-2", "anthropic", "PATCHSHOT_API_KEY"),
-        ),
-        (settings(key="sk-or-2"), {}, (OPENROUTER, "sk-or-2", "openrouter", "PATCHSHOT_API_KEY")),
-        (settings(key="sk-other"), {}, (OPENAI, "sk-other", "openai", "PATCHSHOT_API_KEY")),
+        (settings(), GATEWAY, "https://gw.example sk-ant-1 anthropic ANTHROPIC_API_KEY"),
+        (settings(), {"OLLAMA_HOST": "box"}, "http://box:11434 - openai OLLAMA_HOST"),
+        (settings(), {"OLLAMA_HOST": "0.0.0.0:9"}, "http://127.0.0.1:9 - openai OLLAMA_HOST"),
+        (settings(), {"OLLAMA_HOST": "https://o.x"}, "https://o.x - openai OLLAMA_HOST"),
+        (settings(key="sk-ant-2"), EVERYTHING, f"{ANTHROPIC} sk-ant-2 anthropic PATCHSHOT_API_KEY"),
+        (settings(key="sk-or-2"), {}, f"{OPENROUTER} sk-or-2 openrouter PATCHSHOT_API_KEY"),
+        (settings(key="sk-other"), {}, f"{OPENAI} sk-other openai PATCHSHOT_API_KEY"),
         (
             settings(protocol="anthropic"),
             EVERYTHING,
-            (ANTHROPIC, "sk-ant-1", "anthropic", "ANTHROPIC_API_KEY"),
+            f"{ANTHROPIC} sk-ant-1 anthropic ANTHROPIC_API_KEY",
         ),
     ],
 )
 def test_the_first_configured_server_is_chosen(
-    chosen: Settings, environment: dict[str, str], expected: tuple[str, str | None, str, str]
+    chosen: Settings, environment: dict[str, str], expected: str
 ) -> None:
     assert summary(choose_endpoint(chosen, environment)) == expected
 
@@ -191,7 +166,7 @@ class TestKeys:
         ],
     )
     def test_a_key_belongs_to_its_own_base_url(self, url: str, key: str | None) -> None:
-        assert summary(choose_endpoint(settings(url), EVERYTHING))[1] == key
+        assert summary(choose_endpoint(settings(url), EVERYTHING)).split()[1] == (key or "-")
 
     def test_a_malformed_variable_of_a_server_that_is_not_asked_does_no_harm(self) -> None:
         broken = {
@@ -283,29 +258,26 @@ class TestEmbeddings:
     @pytest.mark.parametrize(
         ("chosen", "expected"),
         [
-            (embedding(), ("https://chat.example/v1", "chat-key")),
-            (embedding(key="own"), ("https://chat.example/v1", "own")),
-            (
-                embedding("https://chat.example/embed/v1"),
-                ("https://chat.example/embed/v1", "chat-key"),
-            ),
-            (embedding("https://e.example/v1"), ("https://e.example/v1", None)),
-            (embedding("https://e.example/v1", "own"), ("https://e.example/v1", "own")),
-            (embedding(OPENAI), (OPENAI, "sk-openai")),
+            (embedding(), "https://chat.example/v1 chat-key"),
+            (embedding(key="own"), "https://chat.example/v1 own"),
+            (embedding("https://chat.example/embed/v1"), "https://chat.example/embed/v1 chat-key"),
+            (embedding("https://e.example/v1"), "https://e.example/v1 -"),
+            (embedding("https://e.example/v1", "own"), "https://e.example/v1 own"),
+            (embedding(OPENAI), f"{OPENAI} sk-openai"),
         ],
     )
-    def test_server_and_key(self, chosen: Settings, expected: tuple[str, str | None]) -> None:
-        found = choose_embedding_endpoint(chosen, {"OPENAI_API_KEY": "sk-openai"}, self.chat)
+    def test_server_and_key(self, chosen: Settings, expected: str) -> None:
+        place = choose_embedding_endpoint(chosen, {"OPENAI_API_KEY": "sk-openai"}, self.chat)
 
-        assert found is not None
-        assert summary(found)[:2] == expected
-        assert found.model_setting == "PATCHSHOT_EMBED_MODEL"
+        assert place is not None
+        assert summary(place).startswith(f"{expected} ")
+        assert place.model_setting == "PATCHSHOT_EMBED_MODEL"
 
     def test_without_a_chat_server_the_environment_decides(self) -> None:
-        found = choose_embedding_endpoint(embedding(), {"OPENAI_API_KEY": "k"})
+        place = choose_embedding_endpoint(embedding(), {"OPENAI_API_KEY": "k"})
 
-        assert found is not None
-        assert summary(found)[:2] == (OPENAI, "k")
+        assert place is not None
+        assert summary(place).startswith(f"{OPENAI} k ")
         with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
             choose_embedding_endpoint(embedding(), {})
 
@@ -316,7 +288,7 @@ class TestEmbeddings:
         found = choose_embedding_endpoint(embedding(), keys, chat)
 
         assert found is not None
-        assert summary(found)[:2] == (OPENAI, "k")
+        assert summary(found).startswith(f"{OPENAI} k ")
         with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
             choose_embedding_endpoint(embedding(), {"ANTHROPIC_API_KEY": "a"}, chat)
 
@@ -346,7 +318,7 @@ class TestEmbeddings:
         found = choose_embedding_endpoint(embedding(), environment, chat)
 
         assert found is not None
-        assert summary(found)[:2] == ("https://embed.chutes.example/v1", "cpk-1")
+        assert summary(found).startswith("https://embed.chutes.example/v1 cpk-1 ")
 
 
 def owners(environment: Mapping[str, str]) -> dict[str, set[str]]:
