@@ -173,10 +173,10 @@ def load(place: Place) -> Figures:
 
 def _index(place: Place, reporter: Reporter) -> Index:
     """With the encoder that the retriever uses: records without its vectors are of no use to it."""
-    from agent.retrieval.embedding import load_static
+    from agent.retrieval.embedding import static_in
     from agent.retrieval.index.index import Index
 
-    return Index(reporter, place.index, encoder=load_static())
+    return Index(reporter, place.index, encoder=static_in())
 
 
 def bm25s(place: Place) -> Figures:

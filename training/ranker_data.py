@@ -22,7 +22,7 @@ from agent.datasets.repositories import find_repository, read_files
 from agent.errors import PatchshotError, RepositoryError
 from agent.evaluation.retrieval import counted_name, find_gold, gold_paths
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.embedding import load_static
+from agent.retrieval.embedding import static_in
 from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
@@ -176,7 +176,7 @@ def collect(
 ) -> Iterator[tuple[str, str]]:
     """Write the table of each query. Yields its name, and the reason if it was left out."""
     output.mkdir(parents=True, exist_ok=True)
-    index = Index(reporter, cache / "index.sqlite", 1, encoder=load_static())
+    index = Index(reporter, cache / "index.sqlite", 1, encoder=static_in())
     history = CommitHistory(cache / "history.sqlite", reporter)
     for query in queries:
         target = output / f"{sha256(query.name.encode()).hexdigest()[:20]}.npz"

@@ -1,11 +1,5 @@
-"""Reads a git repository that may be hostile, without writing to it or running its code.
-
-`take_snapshot` returns an immutable view of a commit or of the work tree: files, bytes, skipped
-paths, and how the work tree differs from the commit; `narrowed` and `subtree` show a part of it.
-`open_repository` gives access to commits and blobs. `changed_paths` names the files with
-uncommitted changes, `merge_texts` merges three texts, and `apply_patch` applies a diff.
-`check_branch` and `commit_changes` commit a patch on a new branch. `decode` turns bytes into text,
-and `language_of` and `is_test_path` classify paths.
+"""Reads a git repository that may be hostile, without writing to it or running its code: snapshots
+of a commit or the work tree, commits and blobs. Applies diffs, and commits a patch on a new branch.
 """
 
 from agent.repository.applying import (
@@ -24,7 +18,7 @@ from agent.repository.committing import (
     user_settings,
 )
 from agent.repository.git import GitRepository, merge_texts, open_repository
-from agent.repository.git_process import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
+from agent.repository.git_process import EXECUTABLE_MODE
 from agent.repository.languages import (
     TEXT,
     is_generated_path,
@@ -33,8 +27,6 @@ from agent.repository.languages import (
     language_of,
 )
 from agent.repository.scope import (
-    Location,
-    Selection,
     checked_path,
     is_below,
     locate,
@@ -42,24 +34,19 @@ from agent.repository.scope import (
     skipped_in_words,
     subtree,
 )
-from agent.repository.snapshot import MAX_FILE_BYTES, changed_paths, take_snapshot
+from agent.repository.snapshot import changed_paths, take_snapshot
 from agent.repository.text import decode, is_binary
 from agent.repository.worktree import Kind, blob_id, read_files
 
 __all__ = [
     "EXECUTABLE_MODE",
-    "MAX_FILE_BYTES",
-    "SUBMODULE_MODE",
-    "SYMLINK_MODE",
     "TEXT",
     "CommitRefused",
     "CommitTree",
     "GitRepository",
     "Kind",
-    "Location",
     "PatchError",
     "Patched",
-    "Selection",
     "TreeFile",
     "apply_patch",
     "blob_id",

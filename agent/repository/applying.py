@@ -37,11 +37,9 @@ class PatchTree(Protocol):
 
     def get(self, path: str) -> TreeFile | None:
         """Return the file, None if there is none. Raises PatchError if it is not a plain file."""
-        ...
 
     def is_folder(self, path: str) -> bool:
         """Return whether the tree has files below the path."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +154,7 @@ class CommitTree:
         self._read: dict[str, TreeFile] = {}
 
     def get(self, path: str) -> TreeFile | None:
-        """Return the file, None if there is none. Raises PatchError for a link, a submodule, a path
-        beyond a link, or a missing object.
-        """
+        """Return the file, None if there is none. Raises PatchError if it cannot be patched."""
         for parent in _parents(path):
             if self._is_link(parent):
                 raise PatchError(f"{path}: is beyond a symbolic link")

@@ -19,7 +19,6 @@ from agent.repository.git_process import (
     TreeEntry,
 )
 from agent.repository.scope import (
-    LFS_POINTER_BYTES,
     checked_path,
     is_lfs_pointer,
     is_safe_path,
@@ -104,8 +103,8 @@ def survey(
 ) -> tuple[Finding, ...]:
     """Compare all paths with the disk, in order. Files above `limit` bytes are not kept."""
     readable = [candidate.path for candidate in paths if candidate.readable]
-    heads = {one.path: one.head.oid for one in paths if one.head is not None}
-    disk = read_files(git.location.root, readable, limit=limit, hashed=heads, known=heads)
+    heads = {one.path for one in paths if one.head is not None}
+    disk = read_files(git.location.root, readable, limit=limit, hashed=heads)
     trusts_mode = git.trusts_file_mode()
     findings = []
     for candidate in paths:
@@ -145,7 +144,7 @@ def _recognise_lfs(git: GitRepository, findings: Sequence[Finding]) -> Iterable[
     changed = [
         f.candidate.head.oid for f in findings if f.state is State.MODIFIED and f.candidate.head
     ]
-    pointers = git.blobs(git.small(changed, LFS_POINTER_BYTES))
+    pointers = git.blobs(changed)
     for finding in findings:
         head = finding.candidate.head
         is_lfs = head is not None and is_lfs_pointer(pointers.get(head.oid, b""))
@@ -201,7 +200,7 @@ def _is_carried(finding: Finding, file_limit: int) -> bool:
 
 
 def _is_unread(finding: Finding) -> bool:
-    return finding.state is not State.DELETED and not finding.disk.whole
+    return finding.state is not State.DELETED and finding.disk.data is None
 
 
 def _check_total(root: Path, carried: Iterable[Finding], limit: int) -> None:

@@ -1,7 +1,5 @@
-"""Commits a patch on a new branch. The work tree, the user's index and HEAD stay as they are.
-
-Git runs with a private index, so no hook, filter or setting of the repository is in force, except a
-name, an address and the wish for a signature.
+"""Commits a patch on a new branch with a private index. Of the repository's settings only a name,
+an address and the wish for a signature count; no hook or filter runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Reads an untrusted git repository.
-
-Git runs in a private directory that borrows the user's objects and references, which are checked
-first, and has copies of HEAD, packed references, index and `info/exclude`. So the target's
-configuration is not in force, and nothing in its repository is written.
+"""Reads an untrusted git repository in a private directory that borrows its objects and references
+and copies HEAD and the index. Its configuration is not in force, and nothing in it is written.
 """
 
 from __future__ import annotations
@@ -61,9 +58,7 @@ _PLAIN_WALK = ("core.commitGraph=false",)
 
 @contextlib.contextmanager
 def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[GitRepository]:
-    """Open the repository that contains `path`, for reading. `seconds` limits each call of git.
-    Raises RepositoryError if git or the repository is missing or broken.
-    """
+    """Open the repository that contains `path`; `seconds` a call. Raises RepositoryError."""
     runner = GitRunner(_program("git"), _program("env"), seconds)
     location = locate(path)
     held = make_private()
@@ -83,9 +78,7 @@ PrivateCall = Callable[..., GitOutput]
 
 @contextlib.contextmanager
 def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, PrivateCall]]:
-    """Yield a private directory that is no repository, and a function that runs git in it. Raises
-    RepositoryError if git is missing.
-    """
+    """Yield a private directory, and a function that runs git in it. Raises RepositoryError."""
     runner = GitRunner(_program("git"), _program("env"), seconds)
     held = make_private()
 
@@ -105,9 +98,7 @@ def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, Private
 def merge_texts(
     ours: bytes, base: bytes, theirs: bytes, *, seconds: float = GIT_SECONDS
 ) -> bytes | None:
-    """Return the three-way merge of texts; None if changes overlap or a text is binary. Raises
-    RepositoryError if git is missing.
-    """
+    """Return the three-way merge of texts; None if changes overlap. Raises RepositoryError."""
     with private_git(seconds=seconds) as (root, call):
         names = ("ours", "base", "theirs")
         for name, data in zip(names, (ours, base, theirs), strict=True):
@@ -152,9 +143,7 @@ class GitRepository:
             (self.scratch / name).write_bytes(data)
 
     def _read_settings(self) -> Mapping[str, str | None]:
-        """Return the repository's own settings, without the files that they include. A name without
-        a value is None. Raises RepositoryError for what cannot be read here.
-        """
+        """Return the repository's own settings; a name without a value is None."""
         data = read_control_file(self.directory.common / "config", _CONFIG_BYTES) or b""
         output = self.call("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
         root = self.location.root
@@ -208,10 +197,6 @@ class GitRepository:
     def _sizes(self, oids: Iterable[str]) -> Mapping[str, int]:
         stdin = "".join(f"{oid}\n" for oid in sorted(oids)).encode("ascii")
         return sizes_by_id(self._read("cat-file", "--batch-check", "--buffer", stdin=stdin))
-
-    def small(self, oids: Sequence[str], limit: int) -> list[str]:
-        """Return those of the objects that are smaller than `limit` bytes."""
-        return [oid for oid, size in self._sizes(set(oids)).items() if size < limit] if oids else []
 
     def index(self) -> tuple[IndexEntry, ...]:
         """Return the index with each path once (an unmerged file has up to three entries)."""

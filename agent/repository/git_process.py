@@ -1,7 +1,5 @@
-"""Runs git within limits of time, memory and output, and parses what it lists.
-
-Of GitPython only `Git.execute` is used: its object model reads the configuration of the target,
-starts git in the caller's environment without a time limit, and is ten times slower.
+"""Runs git within limits of time, memory and output, and parses what it lists. Of GitPython only
+`Git.execute` is used: its object model reads the target's configuration and has no time limit.
 """
 
 from __future__ import annotations
@@ -222,8 +220,8 @@ def index_entries(listing: bytes) -> tuple[IndexEntry, ...]:
 
 
 def batch_contents(output: bytes) -> Iterator[tuple[str, bytes]]:
-    """Return the blobs in the output of `cat-file --batch` by id, without missing ones. The format
-    is `<oid> <type> <size>\\n<content>\\n`, or `<oid> missing\\n` (git-cat-file, BATCH OUTPUT).
+    """Parse `<oid> <type> <size>\\n<content>\\n`, or `<oid> missing\\n` (git-cat-file, BATCH
+    OUTPUT).
     """
     at = 0
     while at < len(output):

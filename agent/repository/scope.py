@@ -1,8 +1,5 @@
-"""Where a repository lies, the scope of a run (the folder that it is limited to), and the selection
-of files that retrieval sees.
-
-A repository is found by its folders only: its configuration could name any folder of the machine as
-the work tree. Paths stay relative to the repository's root.
+"""Where a repository lies (found by its folders: its configuration could name any folder), the
+scope of a run, and the selection of files that retrieval sees. Paths are relative to the root.
 """
 
 from __future__ import annotations
@@ -10,9 +7,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from agent.errors import RepositoryError
@@ -36,9 +32,7 @@ class Location:
 
 
 def locate(path: Path) -> Location:
-    """Return the repository that contains `path`: itself or the nearest parent with `.git`. A bare
-    repository counts only if `path` names it. Raises RepositoryError.
-    """
+    """Return the repository at `path` or above it. Raises RepositoryError."""
     try:
         return _locate(path)
     except PermissionError as error:
@@ -117,44 +111,27 @@ def is_below(scope: str, path: str) -> bool:
     return not scope or path.startswith(f"{scope}/")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _View:
-    """A `Snapshot` that shows a part of another one."""
+    """A `Snapshot` that shows the files of another one below `prefix`, without that."""
 
-    whole: Snapshot
+    root: Path
+    commit: str
+    dirty: bool
     scope: str
-    names: Mapping[str, str]
-    outer: Callable[[str], str]
-
-    @property
-    def root(self) -> Path:
-        return self.whole.root
-
-    @property
-    def commit(self) -> str:
-        return self.whole.commit
-
-    @property
-    def dirty(self) -> bool:
-        return self.whole.dirty
-
-    @cached_property
-    def files(self) -> Mapping[str, SourceFile]:
-        files = self.whole.files
-        return {name: replace(files[path], path=name) for name, path in self.names.items()}
-
-    @property
-    def skipped(self) -> Sequence[SkippedFile]:
-        return self.whole.skipped
+    files: Mapping[str, SourceFile]
+    skipped: Sequence[SkippedFile]
+    whole: Snapshot
+    prefix: str = ""
 
     def read(self, path: str) -> bytes:
-        return self.whole.read(self.names[path])
+        return self.whole.read(self.prefix + self.files[path].path)
 
     def text(self, path: str) -> str:
-        return self.whole.text(self.names[path])
+        return self.whole.text(self.prefix + self.files[path].path)
 
     def exists(self, path: str) -> bool:
-        return self.whole.exists(self.outer(path))
+        return self.whole.exists(self.prefix + path)
 
     def overlay(self) -> Mapping[str, bytes | None]:
         return self.whole.overlay()
@@ -162,17 +139,22 @@ class _View:
 
 def narrowed(snapshot: Snapshot, paths: Iterable[str]) -> Snapshot:
     """Return the snapshot with only these of its files, in path order."""
-    return _View(snapshot, snapshot.scope, {path: path for path in sorted(paths)}, str)
+    s = snapshot
+    files = {path: s.files[path] for path in sorted(paths)}
+    return _View(s.root, s.commit, s.dirty, s.scope, files, s.skipped, s)
 
 
 def subtree(snapshot: Snapshot) -> Snapshot:
     """Return the scope of the snapshot with paths relative to it; `skipped` and `overlay` stay."""
-    scope = snapshot.scope
-    if not scope:
-        return snapshot
-    start = len(scope) + 1
-    names = {path[start:]: path for path in snapshot.files if is_below(scope, path)}
-    return _View(snapshot, "", names, lambda path: f"{scope}/{path}")
+    s = snapshot
+    if not s.scope:
+        return s
+    prefix = f"{s.scope}/"
+    inside = (
+        (path.removeprefix(prefix), s.files[path]) for path in s.files if path.startswith(prefix)
+    )
+    files = {name: replace(file, path=name) for name, file in inside}
+    return _View(s.root, s.commit, s.dirty, "", files, s.skipped, s, prefix)
 
 
 # https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: a pointer begins with this line and is
@@ -240,17 +222,14 @@ class Selection:
         """Record that retrieval does not see this path."""
         self.skipped.append(SkippedFile(shown_path(raw), reason))
 
-    def add(
-        self, raw: bytes, data: bytes, *, blob: str, executable: bool, size: int | None = None
-    ) -> None:
+    def add(self, raw: bytes, data: bytes, *, blob: str, executable: bool) -> None:
         """Add a regular file, or skip it if its name or its bytes are not fit for retrieval."""
-        size = len(data) if size is None else size
         path = checked_path(raw)
         if path is None:
             self.skip(raw, "name-not-utf-8" if is_safe_path(raw) else "name-outside")
         elif _UNSHOWABLE.search(path):
             self.skip(raw, "control-in-name")
-        elif size > self.max_file_bytes:
+        elif len(data) > self.max_file_bytes:
             self.skip(raw, "too-large")
         elif is_lfs_pointer(data):
             self.skip(raw, "lfs-pointer")
@@ -258,9 +237,8 @@ class Selection:
             self.skip(raw, "binary")
         else:
             language = language_of(path, data[:128])
-            self.files[path] = SourceFile(path, blob, size, language, executable)
-            if size == len(data):
-                self.contents[path] = data
+            self.files[path] = SourceFile(path, blob, len(data), language, executable)
+            self.contents[path] = data
 
     def summary(self) -> str:
         """Return what was skipped in words; "" for nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from agent.repository.git_process import (
 )
 from agent.repository.scope import Location, Selection, find_scope, is_safe_path, shown_path, some
 from agent.repository.text import decode
-from agent.repository.worktree import Kind, blob_id, read_file
+from agent.repository.worktree import Kind
 from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 
 # Hand-written sources are far smaller. Larger files are data, dumps and bundles.
@@ -31,9 +30,8 @@ _WHOLE = Path()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RepositorySnapshot:
-    """The `Snapshot` that `take_snapshot` makes. `_contents` are the bytes that a commit cannot
-    give again; others are read from disk when wanted and checked against their blob id. `dirty`
-    ignores converted line ends, `overlay()` has such files. `notes` are sentences for the user.
+    """The `Snapshot` that `take_snapshot` makes. `dirty` ignores line ends that a checkout
+    converts, but `overlay()` has such files. `notes` are sentences for the user.
     """
 
     root: Path
@@ -48,25 +46,8 @@ class RepositorySnapshot:
     _skipped_paths: frozenset[str]
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises KeyError for a path that is not in `files`, and
-        RepositoryError if the file has changed since and git has lost what it was.
-        """
-        data = self._contents.get(path)
-        return self._read_again(self.files[path]) if data is None else data
-
-    def _read_again(self, file: SourceFile) -> bytes:
-        with suppress(OSError):  # the folder may be gone
-            disk = read_file(self.root, file.path.encode("utf-8"), file.size)
-            if disk.data is not None and disk.blob == file.blob:
-                return disk.data
-        with open_repository(self.root) as git:
-            data = git.blobs([file.blob]).get(file.blob)
-        if data is None or blob_id(data) != file.blob:
-            raise RepositoryError(
-                f"{self.root / file.path}: changed during the run, and git has no longer what it "
-                "was; run it again"
-            )
-        return data
+        """Return the bytes of a file. Raises KeyError for a path that is not in `files`."""
+        return self._contents[path]
 
     def text(self, path: str) -> str:
         """Return the text with `\\n` line ends. Raises as `read`."""
@@ -118,9 +99,7 @@ def _place(location: Location, scope: str) -> Iterator[str]:
 
 
 def changed_paths(repo: Path) -> tuple[str, ...]:
-    """Return the tracked files whose content on disk is not that of HEAD, in order. Raises
-    RepositoryError.
-    """
+    """Return the tracked files that differ from HEAD, in order. Raises RepositoryError."""
     with open_repository(repo) as git:
         head = git.tree(git.resolve("HEAD"), sizes=False)
         findings = survey(git, candidates(git, head, exclude=frozenset()), limit=0)
@@ -206,7 +185,7 @@ def _select(finding: Finding, selection: Selection) -> None:
     if reason is not None:
         selection.skip(path, reason)
     elif disk.data is not None:
-        selection.add(path, disk.data, blob=disk.blob, executable=disk.executable, size=disk.size)
+        selection.add(path, disk.data, blob=disk.blob, executable=disk.executable)
 
 
 def _skip_reason(finding: Finding) -> SkipReason | None:

@@ -58,9 +58,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes, *, cookie: bool = False) -> DecodedText:
-    """Decode by the first that fits: byte-order mark, coding cookie, UTF-8, cp1252, latin-1.
-    `cookie`: whether a coding cookie counts, for Python sources only.
-    """
+    """Decode by byte-order mark, coding cookie (Python sources only), UTF-8, cp1252 or latin-1."""
     mark = _byte_order_mark(data)
     if mark is not None:
         raw, encoding = data[len(mark[0]) :].decode(mark[1], errors="replace"), mark[1]
@@ -122,9 +120,7 @@ def _character_encoding(name: str) -> str | None:
 
 
 def _normalise_newlines(text: str) -> tuple[str, NewlineStyle]:
-    """Return the text with `\\n` ends, and its style. A lone carriage return ends a line only in a
-    file without line feeds; elsewhere git and editors count it as a character.
-    """
+    """Return the text with `\\n` ends, and its style. A lone `\\r` rarely ends a line."""
     if "\r" not in text:
         return text, "lf" if "\n" in text else "none"
     if "\n" not in text:

@@ -1,7 +1,5 @@
-"""Reader for unified diffs, as git and `diff -u` print them and as data sets publish them.
-
-It works on bytes and accepts whatever it can place; `git apply` decides what really applies.
-`unidiff` and `whatthepatch` decode first, and do not know quoted names, modes and binary patches.
+"""Reader for unified diffs, on bytes; `git apply` decides what really applies. `unidiff` and
+`whatthepatch` do not know quoted names, modes and binary patches.
 """
 
 from __future__ import annotations

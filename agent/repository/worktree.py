@@ -1,6 +1,5 @@
-"""Reads files from disk without following symbolic links: each folder is opened component by
-component from the root with O_NOFOLLOW, so nothing outside is read even if paths are swapped
-meanwhile.
+"""Reads files from disk without following symbolic links: each folder is opened from the root with
+O_NOFOLLOW, so nothing outside is read even if paths are swapped meanwhile.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-
-from agent.repository.text import BINARY_PROBE_BYTES, is_binary
 
 _READ_BYTES = 1 << 20
 
@@ -26,10 +23,6 @@ _MAX_HASHED = 4 << 30
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-# As much of a text as tells its language, and that it is no Git LFS pointer (1,024 bytes at most).
-PROBE_BYTES = 1024
 
 
 class Kind(enum.Enum):
@@ -46,8 +39,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A path on disk. `data` is None above the limit, and only the start of a known file. `blob` is
-    the git blob id of the bytes or the link's target, `blob_lf` the id after replacing CRLF by LF.
+    """A path on disk; `data` is None above the limit. `blob` is the git blob id of the bytes or the
+    link's target, `blob_lf` the id after replacing CRLF by LF.
     """
 
     kind: Kind
@@ -56,11 +49,6 @@ class DiskFile:
     executable: bool = False
     blob: str = ""
     blob_lf: str = ""
-
-    @property
-    def whole(self) -> bool:
-        """Whether `data` are all bytes of the file."""
-        return self.data is not None and len(self.data) == self.size
 
 
 def blob_id(data: bytes) -> str:
@@ -76,12 +64,8 @@ def read_files(
     *,
     limit: int,
     hashed: Container[bytes] = (),
-    known: Mapping[bytes, str] | None = None,
 ) -> Mapping[bytes, DiskFile]:
-    """Return what is at each path. Files above `limit` bytes are not kept, but those in `hashed`
-    are hashed. Of a file with the blob id in `known`, only the start is kept, which tells its kind.
-    """
-    known = known or {}
+    """Return what is at each path. Above `limit` bytes, files in `hashed` are only hashed."""
     files: dict[bytes, DiskFile] = {}
     for folder, group in groupby(sorted(_split(path) for path in paths), key=lambda pair: pair[0]):
         with _opened(root, folder) as opened:
@@ -90,16 +74,8 @@ def read_files(
                 if isinstance(opened, Kind):
                     files[path] = DiskFile(opened)
                 else:
-                    file = _read_file(opened, name, limit, path in hashed)
-                    files[path] = _start_of(file) if file.blob == known.get(path) else file
+                    files[path] = _read_file(opened, name, limit, path in hashed)
     return files
-
-
-def _start_of(file: DiskFile) -> DiskFile:
-    if file.data is None or len(file.data) <= PROBE_BYTES:
-        return file
-    size = BINARY_PROBE_BYTES if is_binary(file.data) else PROBE_BYTES
-    return replace(file, data=file.data[:size])
 
 
 def read_file(root: Path, path: bytes, limit: int) -> DiskFile:

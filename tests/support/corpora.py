@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.retrieval.embedding import StaticEncoder, load_static
+from agent.retrieval.embedding import StaticEncoder, static_in
 from agent.retrieval.index.index import Index
 from agent.search import SearchPaths, make_pool
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage
@@ -70,7 +70,7 @@ def quiet(_event: Event) -> None:
 
 def encoder() -> StaticEncoder:
     """The one that ships."""
-    found = load_static()
+    found = static_in()
     assert found is not None
     return found
 

@@ -1,10 +1,6 @@
-"""Chooses and renders the code that the model is shown, within a token budget.
-
-`pack` fills the budget with the best chunks of a ranking and returns a `ContextBundle`.
-`likely_complete` estimates whether that is enough. `make_map` renders names instead of code, and
-`put_first` puts the code of chosen names at the head of a ranking. `CodeRequests` finds and renders
-the code that replies ask for. `make_receipt` and `render_receipt` say which chunks are in the
-context, which were left out, and why.
+"""Chooses and renders the code that the model is shown within a token budget (`pack`), with a
+receipt, the map of names (`make_map`), and the code that replies ask for (`CodeRequests`,
+`put_first`).
 """
 
 from agent.retrieval.context.asked import AskedCode, CodeRequests, asked_code, put_first

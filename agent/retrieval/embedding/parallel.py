@@ -1,7 +1,5 @@
-"""Embeds any number of texts through one model: in parallel, with retries, splitting and caches.
-
-A text that cannot be embedded gives a zero row and no error. If the server has no embeddings, they
-are off for the rest of the run.
+"""Embeds any number of texts through one model: in parallel, with retries, splitting and caches. A
+text that cannot be embedded gives a zero row; a server without embeddings is not called again.
 """
 
 from __future__ import annotations
@@ -53,17 +51,14 @@ class BatchEmbedder(Protocol):
     @property
     def name(self) -> str:
         """The model and every setting that changes its vectors: a part of every cache key."""
-        ...
 
     @property
     def max_batch(self) -> int:
         """Largest number of texts in a call, at least 1."""
-        ...
 
     @property
     def max_concurrency(self) -> int | None:
         """Largest number of calls at once; None: no limit of its own."""
-        ...
 
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
@@ -72,7 +67,6 @@ class BatchEmbedder(Protocol):
         normalised. Raises InputTooLong, EmbeddingsUnsupported, AuthenticationFailed and
         UnknownModel, which are not retried, or another ProviderError, which is.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
-"""A static encoder: one vector per term; a text is the weighted sum of those of its terms, which
-the index counts anyway. `python -m training.static` trains it on commit messages and changed
-functions, as the neural bag of words in Husain et al., "CodeSearchNet Challenge" (2019).
+"""A static encoder: a text is the weighted sum of one vector per term, as the neural bag of words
+in Husain et al., "CodeSearchNet Challenge" (2019). `python -m training.static` trains it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from agent.retrieval.weights import model_path, read_arrays, write_arrays
+from agent.retrieval.weights import MODELS, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,12 +36,10 @@ class WeightedTerms(Protocol):
     @property
     def hashes(self) -> NDArray[np.uint64]:
         """Ascending hashes of the terms."""
-        ...
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """Weights in the order of `hashes`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +63,7 @@ class StaticEncoder:
         return int(self.vectors.shape[1])
 
     def encode(self, terms: PieceTerms) -> bytes:
-        """Return the vectors of n pieces, int8 (n, d), as bytes. Each row is scaled to the range of
-        int8, so only its direction has meaning. A piece without known terms is zero.
-        """
+        """Return the vectors of n pieces, int8 (n, d), as bytes: only the direction has meaning."""
         places = self._places(terms.vocabulary)
         present = np.flatnonzero(places[terms.terms] >= 0)
         width = np.uint16 if terms.size <= 1 << 16 else np.uint32  # numpy sorts uint16 by radix
@@ -101,9 +96,7 @@ class StaticEncoder:
         factors: NDArray[np.float32],
         size: int,
     ) -> NDArray[np.float32]:
-        """Return for each owner (ascending) the sum of its terms' vectors times `factors`, (size,
-        d), in the order of the terms, so a row does not depend on the rest of the batch.
-        """
+        """Return for each owner (ascending) the weighted sum of its terms' vectors, (size, d)."""
         sums = np.zeros((size, self.dimension), dtype=np.float32)
         starts = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = np.append(starts[1:], owners.size)
@@ -139,13 +132,8 @@ def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArra
     return cosines
 
 
-def load_static() -> StaticEncoder | None:
-    """Return the encoder of the package; None if it is missing or has another format."""
-    return static_in(model_path(STATIC_MODEL))
-
-
 @cache
-def static_in(path: Path) -> StaticEncoder | None:
+def static_in(path: Path = MODELS / STATIC_MODEL) -> StaticEncoder | None:
     """Return the encoder in a file, read once; None if it is missing or has another format."""
     return read_static(path) if path.is_file() else None
 

@@ -1,11 +1,8 @@
-"""The changes that past commits made, for ranking and search.
-
-`CommitHistory` loads messages, changed files and changed functions (`HistoryTable`), `HunkHistory`
-the lines that commits added. Both read each commit from git once and store it in the same cache
-file (`table.CachedHistory`).
+"""The changes that past commits made: messages, files and functions (`CommitHistory`), and added
+lines (`HunkHistory`). Each commit is read from git once and stored in one cache file.
 """
 
-from agent.retrieval.history.commits import MAX_HUNK_FILES, CommitFacts, Touch, read_commits
+from agent.retrieval.history.commits import MAX_HUNK_FILES, CommitFacts, Touch
 from agent.retrieval.history.hunks import (
     AddedHunk,
     CommitHunks,
@@ -34,6 +31,5 @@ __all__ = [
     "build_table",
     "history_path",
     "printable",
-    "read_commits",
     "without_secrets",
 ]

@@ -1,8 +1,6 @@
-"""Messages, changed files, renames and changed functions of past commits.
-
-A batch needs two calls of `git log`: for messages and paths, then for hunks without context (`-p
--U0`) of the smaller commits, whose headers name the function (gitattributes(5)). Every line of
-content begins with `+`, `-` or `\\`, so contents cannot imitate git's own lines.
+"""Messages, changed files, renames and changed functions of past commits, by two calls of `git log`
+a batch. In hunks without context every line of content begins with `+`, `-` or `\\`, so contents
+cannot imitate git's own lines, whose headers name the function (gitattributes(5)).
 """
 
 from __future__ import annotations
@@ -97,9 +95,8 @@ def walk(
     commits: Sequence[str],
     read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
 ) -> Iterator[list[tuple[Listed, _Contents | None]]]:
-    """Yield batches of these commits in their order, with what `read` returns by the commit's id.
-
-    Raises RepositoryError if git fails or lacks contents (a partial clone).
+    """Yield batches of these commits in their order, with what `read` returns. Raises
+    RepositoryError.
     """
     for start in range(0, len(commits), _BATCH):
         listed = _list_commits(git, commits[start : start + _BATCH])
@@ -140,9 +137,7 @@ def _list_commits(git: GitRepository, commits: Sequence[str]) -> list[Listed]:
 
 
 def parse_listing(output: bytes) -> Iterator[Listed]:
-    """Parse `<id> NUL <subject> NUL <body> NUL NUL`, then `<status> NUL <path> NUL` for each change
-    (a rename has two paths). Messages and paths hold no NUL.
-    """
+    """Parse `<id> NUL <subject> NUL <body> NUL NUL`, then `<status> NUL <path> NUL` by change."""
     fields = output.split(b"\0")
     at = 0
     while at + 3 < len(fields):

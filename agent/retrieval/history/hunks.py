@@ -90,9 +90,7 @@ class AddedHunk:
 
 @dataclass(frozen=True, slots=True)
 class CommitHunks:
-    """The hunks of one commit by path and line. `size` counts all its changed files, `left_out` the
-    hunks beyond the most of one commit.
-    """
+    """The hunks of one commit by path and line. `size`: all changed files; `left_out`: hunks."""
 
     __pydantic_config__: ClassVar = STRICT
     commit: str
@@ -175,9 +173,7 @@ _DEFINES = re.compile(rb"[ \t]*" + DEFINITION)
 
 
 def parse_patch(diff: bytes, patterns: Sequence[str]) -> Mapping[str, list[AddedHunk]]:
-    """Return the hunks of `git log -p` with at least MIN_ADDED added lines, by commit. Paths that
-    are not UTF-8 or not printable are left out, as in a snapshot. Raises DiffError.
-    """
+    """Return the hunks of `git log -p` of at least MIN_ADDED lines, by commit. Raises DiffError."""
     _, *parts = _COMMIT.split(diff)
     hunks: dict[str, list[AddedHunk]] = {}
     for commit, patch in zip(parts[::2], parts[1::2], strict=True):

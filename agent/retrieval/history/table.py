@@ -1,7 +1,5 @@
-"""The history of a snapshot's commit: read from git once a commit, cached, and kept as arrays.
-
-An invalid record of the cache counts as missing. The table of all ancestors is a record too, so
-that a warm query starts no git. Older paths are mapped to those of the snapshot.
+"""The history of a snapshot's commit, cached commit by commit and as a table of arrays. An invalid
+record counts as missing. Older paths are mapped to those of the snapshot.
 """
 
 from __future__ import annotations
@@ -188,9 +186,7 @@ class CommitHistory(CachedHistory[CommitFacts]):
         return read_commits(git, names)
 
     def table(self, snapshot: Snapshot) -> HistoryTable:
-        """Return the table; an empty one without a repository on disk, and, with a Notice, if git
-        fails. Raises Cancelled soon after `cancel` is set.
-        """
+        """Return the table; an empty one without a repository on disk or if git fails."""
         try:
             return self._table(snapshot)
         except NoHistory:

@@ -1,9 +1,5 @@
-"""The code index: files cut into pieces, with the terms and references of each piece.
-
-`Index` loads a `Corpus`: the pieces of some files of a snapshot and the postings of a query's
-terms. Each file content is cut once (`chunking`, `outline`), encoded in blocks (`corpus`) and
-stored in a cache file. `Terms` splits text into the terms that are matched; `TreeSitterChunker`
-cuts one file.
+"""The code index: files cut into pieces, with the terms and references of each. `Index` loads a
+`Corpus`: the pieces of some files and the postings of a query's terms.
 """
 
 from agent.retrieval.index.chunking import Piece, TreeSitterChunker, split_lines

@@ -1,7 +1,5 @@
-"""Cuts a file into chunks: functions, class headers, module remainder, or windows of lines.
-
-The chunks' lines without their holes partition the file; blank lines belong to the chunk of the
-line before them. No text makes this module raise.
+"""Cuts a file into chunks: functions, class headers, module remainder, or windows of lines. Their
+lines without their holes partition the file. No text makes this module raise.
 """
 
 from __future__ import annotations
@@ -255,9 +253,7 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 
 
 def cut_rows(rows: Sequence[int], lines: Sequence[str], limit: int = WINDOW_LINES) -> list[range]:
-    """Cut ascending `rows` into runs of about `limit` lines, after blank lines where possible.
-    Returns ranges of positions in `rows` (not rows).
-    """
+    """Cut ascending `rows` into ranges of positions of about `limit` lines, after blank lines."""
     limit = max(limit, -(-len(rows) // MAX_WINDOWS))
     chars_limit = max(WINDOW_CHARS, sum(len(lines[row]) for row in rows) // MAX_WINDOWS)
     cuts, start, chars = [0], 0, 0

@@ -1,7 +1,4 @@
-"""Cuts files and counts their contents: a `Block` of pieces with their terms and references.
-
-A file's part of a block depends only on its content and language.
-"""
+"""Cuts files and counts their contents. A file's part depends only on its content and language."""
 
 from __future__ import annotations
 
@@ -90,7 +87,6 @@ class PieceEncoder(Protocol):
 
     def encode(self, terms: PieceTerms, /) -> bytes:
         """Return the vectors as bytes: int8 of shape (terms.size, dimension), C order."""
-        ...
 
 
 class BlockBuilder:

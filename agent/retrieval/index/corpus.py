@@ -122,9 +122,7 @@ class CorpusRuns:
 
 @dataclass(frozen=True, slots=True)
 class CorpusNames:
-    """Identifier hashes as in `words.Words`. They are the last part of each piece's symbol (uint64
-    (n,), 0 for none), the names that each piece uses, and the bases of each class.
-    """
+    """`name_hash`es of the last part of each symbol (n,), of the names used, and of bases."""
 
     leaves: NDArray[np.uint64]
     uses: CorpusRuns
@@ -197,9 +195,7 @@ class PieceTable:
 
 
 class CorpusBuilder:
-    """Takes blocks of consecutive files in any order and builds the corpus in the order of `files`.
-    `query`: uint64 (q,), sorted, distinct.
-    """
+    """Builds the corpus in the order of `files`. `query`: uint64 (q,), sorted, distinct."""
 
     def __init__(self, files: Sequence[SourceFile], query: NDArray[np.uint64]) -> None:
         self._files = tuple(files)

@@ -1,8 +1,6 @@
-"""Builds a corpus from a snapshot: known contents come from the cache, new ones are cut, many of
-them in worker processes.
-
-Files are stored in groups in path order. A worker is this module as a program (`--static PATH`: the
-encoder): a request is one frame, a JSON array of `[language, text]`, the answer the encoded block.
+"""Builds a corpus from a snapshot: known groups of files come from the cache, others are cut, many
+of them in workers. A worker is this module as a program: a request is one frame, a JSON array of
+`[language, text]`, the answer the encoded block.
 """
 
 from __future__ import annotations
@@ -166,9 +164,7 @@ class Index:
         query: NDArray[np.uint64],
         cancel: threading.Event | None = None,
     ) -> Corpus:
-        """Load the corpus of `files`, with the postings of the `query`'s terms (sorted hashes).
-        Raises Cancelled soon after `cancel` is set.
-        """
+        """Load the corpus of `files`, with the postings of the sorted `query`. Raises Cancelled."""
         return self._load(snapshot, files, query, cancel)[0]
 
     def refresh(self, snapshot: Snapshot, cancel: threading.Event | None = None) -> IndexSummary:

@@ -1,6 +1,4 @@
-"""Converts a syntax tree to definitions: spans, qualified names and signatures, and the node types
-(`node-types.json` of each grammar) that define them. Rows are 0-based lines.
-
+"""Converts a syntax tree to definitions, by the node types of each grammar. Rows are 0-based lines.
 To add a language, add a `Grammar`, its package in `pyproject.toml`, and its suffix in
 `agent.repository.languages`.
 """

@@ -1,8 +1,6 @@
-"""Base classes and imported modules in each language.
-
-An import is stored as a line `prefix/part/part`. The prefix is `.` for the importing file's folder,
-`..` for the one above, and so on, and empty for an absolute import. `ModuleTable` finds the files
-that one may mean.
+"""Base classes and imported modules in each language. An import is stored as a line
+`prefix/part/part`: prefix `.` for the importing file's folder, `..` for the one above, empty for an
+absolute import.
 """
 
 from __future__ import annotations
@@ -202,10 +200,7 @@ class ModuleTable:
         return _parts(folder) if stem in _PACKAGE_FILES else (*_parts(folder), stem)
 
     def find(self, line: str, importer: int) -> tuple[int, ...]:
-        """Return the numbers of the files that an import may mean; the nearest to the importer of
-        several. `a/b/c` may be module c or a name in module a/b. A folder (a Go package) means all
-        its files.
-        """
+        """Return the numbers of the files that an import may mean; of several, the nearest."""
         # The key has only the importer's folder, because files of one folder import much the same.
         key = line, self._paths[importer].rpartition("/")[0]
         if key not in self._matches:

@@ -1,8 +1,4 @@
-"""Terms of queries and documents, and fast conversion of the words of many files to terms.
-
-A word (`\\w+`) gives the whole word and its parts (camelCase, snake_case, digits), lower-cased and
-stemmed, without stop words.
-"""
+"""Terms of queries and documents: a word (`\\w+`) and its parts, lower-cased and stemmed."""
 
 from __future__ import annotations
 

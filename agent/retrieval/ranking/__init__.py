@@ -1,12 +1,9 @@
-"""Ranks the files and pieces of a snapshot for a problem.
-
-Start from `HybridRetriever`. Its first stage (`stages`) measures BM25, mentions, commit history and
-static vectors, selects candidates by the plain sum of these, and orders them with a learned ranker.
-Its second stage (`fuse`) adds the cosine of an embedding model.
+"""Ranks the files and pieces of a snapshot for a problem. The first stage of `HybridRetriever`
+(`stages`) orders candidates with a learned ranker; the second (`fuse`) adds the cosine of an
+embedding model.
 """
 
 from agent.retrieval.ranking.evidence import (
-    MAX_AMBIGUITY,
     Evidence,
     EvidenceSource,
     mention_evidence,
@@ -16,14 +13,12 @@ from agent.retrieval.ranking.lexical import (
     K1,
     NAME_WEIGHT,
     LexicalQuery,
-    document_text,
     inverse_frequency,
     length_norm,
     make_query,
     without_boilerplate,
 )
 from agent.retrieval.ranking.mentions import (
-    Frame,
     MentionPlace,
     Mentions,
     in_scope,
@@ -37,12 +32,10 @@ from agent.retrieval.ranking.stages import candidate_files, signals_over
 
 __all__ = [
     "K1",
-    "MAX_AMBIGUITY",
     "NAME_WEIGHT",
     "PRESETS",
     "Evidence",
     "EvidenceSource",
-    "Frame",
     "HybridRetriever",
     "LexicalQuery",
     "MentionPlace",
@@ -50,7 +43,6 @@ __all__ = [
     "RetrievalOptions",
     "Signals",
     "candidate_files",
-    "document_text",
     "in_scope",
     "inverse_frequency",
     "length_norm",

@@ -1,7 +1,5 @@
-"""Evidence beside word statistics: names in the problem that exist in the repository.
-
-An `EvidenceSource` returns reasons for ranking files and pieces. The source here looks up mentions;
-the retriever takes a list of sources, and the others read commit history and call graphs.
+"""Evidence beside word statistics: names in the problem that exist in the repository. An
+`EvidenceSource` returns reasons for ranking files and pieces.
 """
 
 from __future__ import annotations

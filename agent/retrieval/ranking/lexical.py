@@ -1,7 +1,5 @@
-"""BM25 over pieces and whole files: a match in the name counts more than in the body.
-
-Fields are weighted before saturation: Robertson & Zaragoza, "The Probabilistic Relevance Framework:
-BM25 and Beyond" (2009). What issue templates ask for is left out of the query.
+"""BM25 over pieces and whole files, with fields weighted before saturation: Robertson & Zaragoza,
+"The Probabilistic Relevance Framework: BM25 and Beyond" (2009).
 """
 
 from __future__ import annotations
@@ -225,9 +223,7 @@ MAX_CHARS = 512_000
 
 
 def document_text(chunk: Chunk) -> str:
-    """Return path, qualified name and code, in that order, because models cut the end. For files
-    that hold secrets, only the path: the text may be sent to a server.
-    """
+    """Return path, symbol and code; of files that hold secrets only the path, as it may be sent."""
     parts = (chunk.path, chunk.symbol, "" if is_secret_path(chunk.path) else chunk.text)
     return "\n".join(part for part in parts if part)[:MAX_CHARS]
 

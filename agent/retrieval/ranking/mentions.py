@@ -1,6 +1,4 @@
-"""Paths, dotted names, identifiers and stack frames that a problem text names, and its scope.
-
-This module reads only the text; `agent.retrieval.ranking.evidence` checks which names exist. All
+"""Paths, dotted names, identifiers and stack frames that a problem text names, and its scope. All
 patterns run in linear time (no nested repetition), because the text is untrusted.
 """
 
@@ -226,9 +224,7 @@ _SCRIPTS = frozenset({"javascript", "typescript", "tsx", "vue", "svelte"})
 
 
 def in_scope(problem: Problem, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with the files of its scope, those that they import, and those that the
-    problem names by path; the snapshot itself without a scope.
-    """
+    """Return the files of the scope, those that they import, and those that the problem names."""
     if not snapshot.scope:
         return snapshot
     mine = {path for path in snapshot.files if is_below(snapshot.scope, path)}

@@ -1,8 +1,6 @@
-"""The learned ranker, the options of a retriever, and the models that they load.
-
-Two ensembles of decision trees rank files and pieces: plain sum times a slope, plus the leaf of
-each tree. `python -m training.ranker` trains them (LambdaMART: Burges, "From RankNet to LambdaRank
-to LambdaMART", 2010).
+"""The learned ranker, the options of a retriever, and the models that they load. `python -m
+training.ranker` trains the trees (LambdaMART: Burges, "From RankNet to LambdaRank to LambdaMART",
+2010).
 """
 
 from __future__ import annotations
@@ -142,10 +140,7 @@ class RetrievalOptions:
             raise ConfigurationError("the file name bonus must lie between 0 and 1000")
 
     def bonus(self, *, learned: bool, embedded: bool) -> float:
-        """Return what a file name in the problem adds to a score: by default 0.2, as in the
-        original system, beside a cosine that no ranker precedes; else 0, because the ranker has a
-        feature for it.
-        """
+        """Return what a file name in the problem adds; the learned ranker has a feature for it."""
         if self.filename_bonus is not None:
             return self.filename_bonus
         return _FILENAME_BONUS if embedded and not learned else 0.0

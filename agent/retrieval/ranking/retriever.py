@@ -52,10 +52,7 @@ ranker nor encoder was trained on; 0.5 to 3 give nearly the same results.
 
 
 def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the cosine of each row of `documents` (n, d) with `query` (d,), both float32 and
-    L2-normalised; NaN for zero rows. Sums are float64, so that the order is the same on every
-    platform.
-    """
+    """Return the cosine of each row of `documents` (n, d) with `query` (d,); NaN for zero rows."""
     rows = documents.astype(np.float64)
     values = rows @ query.astype(np.float64)
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -233,9 +230,7 @@ class HybridRetriever:
 async def embed_both(
     embedder: Embedder, query: str, texts: Sequence[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Embed query and texts at the same time. Returns (1, d) and (n, d). Raises ProviderError,
-    after both calls have ended.
-    """
+    """Embed query (1, d) and texts (n, d) at the same time. Raises ProviderError."""
     tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
     first, second = await asyncio.gather(*tasks, return_exceptions=True)
     if isinstance(first, BaseException):

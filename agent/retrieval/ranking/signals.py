@@ -1,7 +1,6 @@
 """Signals of one problem for every file and piece of a corpus, and the features computed from them.
-
-Together with the evidence, dense signals form the plain sum, which selects the candidates: file =
-best piece + whole file + evidence; piece = piece + file / best file + evidence.
+Candidates have the highest plain sums: file = best piece + whole file + evidence; piece = piece +
+file / best file + evidence.
 """
 
 from __future__ import annotations
@@ -96,9 +95,7 @@ def measure(
     evidence: Evidence,
     static: NDArray[np.float64] | None,
 ) -> Signals:
-    """Compute all dense signals and the plain sums. `static` float64 (n,): cosines, NaN for pieces
-    without a vector.
-    """
+    """Compute all dense signals and the plain sums. `static` float64 (n,): cosines or NaN."""
     factors = np.array(
         [_PROSE_WEIGHT if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
     )
@@ -140,9 +137,7 @@ def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks_of(chosen: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the ranks of the chosen positions among all: 1 is the highest score; ties by position.
-    Sorting values is many times faster than sorting positions, so ties are counted afterwards.
-    """
+    """Return the ranks of the chosen positions among all: 1 is the highest; ties by position."""
     values, ordered = scores[chosen], np.sort(scores)
     ends = np.searchsorted(ordered, values, side="right")
     places = scores.size - ends + 1

@@ -1,8 +1,5 @@
-"""The first stage of ranking, which needs no embedding server: scored chunks and files.
-
-It measures signals for everything, selects candidates by their plain sum, adds the neighbours of
-the best pieces, and orders the candidates with the learned ranker. Without the ranker the plain sum
-decides.
+"""The first stage of ranking, which needs no embedding server. It selects candidates by the plain
+sum of signals, adds the neighbours of the best, and orders them with the learned ranker.
 """
 
 from __future__ import annotations
@@ -262,9 +259,7 @@ def _reasons(parts: Sequence[Reason], start: float, change: float) -> tuple[Reas
 def overlap_stage(
     problem: Problem, snapshot: Snapshot, limit: int, cancel: threading.Event
 ) -> Ranked:
-    """Return the `limit` files and functions that share the most words with the problem. Raises
-    Cancelled.
-    """
+    """Return the files and functions that share the most words. Raises Cancelled."""
     words = _words(problem.text)
     chunker = TreeSitterChunker()
     chunks: list[ScoredChunk] = []
@@ -313,9 +308,7 @@ _ABOUT_TESTS = frozenset({"test", "tests", "testsuite", "flaky", "pytest", "unit
 def candidate_files(
     snapshot: Snapshot, problem: Problem, mentions: Mentions
 ) -> tuple[SourceFile, ...]:
-    """Return files in path order without tests, vendored and generated code, except files whose
-    path is in the title, or in the text if the title is about tests. If no other is left, all stay.
-    """
+    """Return files in path order without tests, vendored and generated code that is not named."""
     files = all_files(snapshot)
     about_tests = not _ABOUT_TESTS.isdisjoint(_words(problem.title))
     named = {m.path for m in mentions.paths if about_tests or m.path in problem.title}

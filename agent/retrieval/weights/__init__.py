@@ -1,7 +1,5 @@
-"""The model weights that ship with the package, and how arrays are read from and written to files.
-
-`ranker.npz` is the learned ranker, `static.npz` the static encoder, never with pickled objects.
-`arrays_to_text` and `restore` carry a small model in a bundle, which is one source file.
+"""The model weights that ship with the package, and how arrays are read and written, never with
+pickled objects. `arrays_to_text` and `restore` carry a model in a bundle, which is one source file.
 """
 
 from __future__ import annotations
@@ -26,11 +24,6 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZip
 
 MODELS = Path(__file__).parent
 """The folder of the files that ship with the package."""
-
-
-def model_path(name: str) -> Path:
-    """The path of a file of this package, which may be missing."""
-    return MODELS / name
 
 
 def read_arrays(data: bytes) -> Mapping[str, NDArray[np.generic]] | None:
@@ -67,9 +60,7 @@ SUFFIX = ".arrays.json"
 
 
 def arrays_to_text(data: bytes) -> str:
-    """The arrays of a `.npz` file as JSON, a number a line, exact to the last bit. Raises
-    ValueError for bytes that are no such file.
-    """
+    """The arrays of a `.npz` file as JSON, exact to the last bit. Raises ValueError."""
     arrays = read_arrays(data)
     if arrays is None:
         raise ValueError("not a file of arrays")

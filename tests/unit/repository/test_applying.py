@@ -129,15 +129,6 @@ def test_what_git_prints_is_applied_as_git_does(
         assert expected == after
 
 
-def test_a_rename_moves_the_content(tmp_path: Path) -> None:
-    after = {path: data for path, data in BASE.items() if path != "shop/cart.py"}
-    after["shop/basket.py"] = BASE["shop/cart.py"].replace(b"line 9\n", b"nine\n")
-    patch = diff_of(tmp_path / "diff", BASE, after, "-M")
-
-    assert b"rename from shop/cart.py" in patch
-    assert ours(BASE, patch) == theirs(tmp_path / "oracle", BASE, patch) == after
-
-
 def test_a_delta_of_a_binary_file(tmp_path: Path) -> None:
     base = {"blob.bin": bytes(range(256)) * 400}
     after = {"blob.bin": base["blob.bin"][:5000] + b"other" + base["blob.bin"][5000:]}
@@ -216,13 +207,6 @@ def test_a_submodule_has_no_place_and_a_link_is_refused() -> None:
     assert (found.changes, found.left_out) == ((), ("sub: a submodule",))
     with pytest.raises(PatchError, match="a symbolic link"):
         apply_patch(head % 120000 + tail, Files(BASE))
-
-
-def test_a_reason_names_the_file_and_the_hunk() -> None:
-    with pytest.raises(PatchError) as raised:
-        apply_patch(hunk(" line 5", "-line 66", "+six", " line 7"), Files(BASE))
-
-    assert str(raised.value) == "patch failed: shop/cart.py:5"
 
 
 def test_the_second_changes_win() -> None:

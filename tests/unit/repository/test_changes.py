@@ -28,9 +28,3 @@ def test_too_much_in_all_is_refused(tmp_path: Path) -> None:
         build_overlay(tmp_path, findings, total_limit=109)
     overlay, _ = build_overlay(tmp_path, findings, total_limit=110)
     assert overlay == {"a": b"x" * 60, "b": b"x" * 50}
-
-
-def test_a_file_that_is_gone_meanwhile_is_not_called_deleted(tmp_path: Path) -> None:
-    finding = _new(tmp_path, "large", 60, 10)
-    (tmp_path / "large").unlink()
-    assert build_overlay(tmp_path, [finding])[0] == {}

@@ -82,20 +82,6 @@ def test_revisions_are_names_never_options(make_repository: Make, name: str) -> 
                 git.resolve(name)
 
 
-def test_an_unmerged_file_is_listed_once(make_repository: Make) -> None:
-    root = make_repository({"a.py": "0\n"})
-    run_git(root, "checkout", "-q", "-b", "other")
-    (root / "a.py").write_text("1\n")
-    run_git(root, "commit", "-q", "-a", "-m", "one")
-    run_git(root, "checkout", "-q", "main")
-    (root / "a.py").write_text("2\n")
-    run_git(root, "commit", "-q", "-a", "-m", "two")
-    with pytest.raises(subprocess.CalledProcessError):
-        run_git(root, "merge", "other")
-    with open_repository(root) as git:
-        assert [entry.path for entry in git.index()] == [b"a.py"]
-
-
 def test_the_callers_git_variables_do_not_reach_git(
     make_repository: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,15 +141,6 @@ def test_git_not_installed(
         pass
 
 
-def test_sha256_repositories_are_refused(tmp_path: Path) -> None:
-    run_git(tmp_path, "init", "-q", "--object-format=sha256", "new")
-    with (
-        pytest.raises(RepositoryError, match="only sha1 is supported"),
-        open_repository(tmp_path / "new"),
-    ):
-        pass
-
-
 def test_locate(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"pkg/sub/a.py": "1\n"})
     found = Location(root, root / ".git", bare=False)
@@ -192,13 +169,6 @@ def test_paths_that_are_no_repository(tmp_path: Path) -> None:
 
 
 LINES = b"1\n2\n3\n4\n5\n"
-
-
-def test_merges_of_texts() -> None:
-    ours, theirs = LINES.replace(b"1", b"one"), LINES.replace(b"5", b"five")
-    assert merge_texts(ours, LINES, theirs) == b"one\n2\n3\n4\nfive\n"
-    assert merge_texts(ours, LINES, LINES.replace(b"1", b"uno")) is None
-    assert merge_texts(b"\0" + ours, b"\0" + LINES, b"\0" + theirs) is None
 
 
 def test_a_merge_reads_no_settings(make_repository: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent.repository.languages import (
-    is_generated_path,
     is_test_path,
-    is_vendored_path,
     language_of,
 )
 
@@ -75,13 +73,3 @@ def test_tests_are_recognised(path: str) -> None:
 )  # fmt: skip
 def test_library_code_is_no_test(path: str) -> None:
     assert not is_test_path(path)
-
-
-def test_vendored_and_generated_hints() -> None:
-    assert is_vendored_path("pkg/_vendor/six.py")
-    assert is_vendored_path("node_modules/a/index.js")
-    assert not is_vendored_path("pkg/vendor.py")
-    for path in ("a.min.js", "x/api_pb2.py", "api.pb.go", "package-lock.json", "x.generated.ts"):
-        assert is_generated_path(path), path
-    for path in ("mini.js", "package.json", "generated.py", "pb2.py"):
-        assert not is_generated_path(path), path

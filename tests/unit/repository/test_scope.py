@@ -76,12 +76,6 @@ def test_without_a_name_it_is_the_project_of_the_folder(
     assert (f"scope: {expected}" in snapshot.notes) is bool(expected)
 
 
-def test_nothing_is_limited_unless_it_is_asked_for(make_repository: Make) -> None:
-    snapshot = take_snapshot(make_repository(FILES) / "services/billing")
-    assert snapshot.scope == ""
-    assert "services/billing lies inside" in snapshot.notes[0]
-
-
 def test_views_show_a_part() -> None:
     whole = MemorySnapshot(FILES, scope="services/billing")
     few = narrowed(whole, ["docs/guide.md"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -165,17 +164,6 @@ def test_include_sees_the_work_tree(make_repository: Make) -> None:
     assert snapshot.notes == ("the work tree differs from HEAD: 1 deleted, 2 modified, 3 new",)
 
 
-def test_ignore_and_commit_see_the_commit(make_repository: Make) -> None:
-    root = make_repository(BASE)
-    _make_dirty(root)
-    for snapshot in (take_snapshot(root, dirty="ignore"), take_snapshot(root, commit="main")):
-        assert not snapshot.dirty
-        assert snapshot.overlay() == {}
-        assert snapshot.text("changed.py") == "old\n"
-        assert snapshot.exists("gone.py")
-        assert not snapshot.exists("added.py")
-
-
 def test_refuse_raises_on_a_dirty_tree(make_repository: Make) -> None:
     root = make_repository(BASE)
     _make_dirty(root)
@@ -283,14 +271,6 @@ def test_fifos_and_folders_in_place_of_files(make_repository: Make) -> None:
         "folder.py/inner.py": b"i\n",
         "pipe.py": None,
     }
-
-
-def test_changed_files_that_are_too_large_for_retrieval_are_carried(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a\n", "big.txt": "x" * 5000, "same.txt": "y" * 5000})
-    (root / "big.txt").write_text("z" * 6000)
-    snapshot = take_snapshot(root, max_file_bytes=1000)
-    assert snapshot.overlay() == {"big.txt": b"z" * 6000}
-    assert _skipped(snapshot) == {"big.txt": "too-large", "same.txt": "too-large"}
 
 
 def test_nested_repositories_and_submodules(make_repository: Make) -> None:
@@ -415,16 +395,6 @@ def test_another_users_repository(make_repository: Make) -> None:
     assert sorted(take_snapshot(root, commit="HEAD").files) == ["a.py"]
 
 
-def test_a_bare_repository_needs_a_commit(make_repository: Make, tmp_path: Path) -> None:
-    root = make_repository({"a.py": "a\n"})
-    run_git(tmp_path, "clone", "-q", "--bare", str(root), "owner__name.git")
-    bare = tmp_path / "owner__name.git"
-    snapshot = take_snapshot(bare, commit="main")
-    assert (snapshot.root, sorted(snapshot.files)) == (bare, ["a.py"])
-    with pytest.raises(RepositoryError, match="bare repository has no work tree; name a commit"):
-        take_snapshot(bare)
-
-
 def test_repositories_that_cannot_be_used(make_repository: Make, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run_git(tmp_path / "empty", "init", "-q")
@@ -449,80 +419,3 @@ def test_the_problem_file_can_be_left_out(make_repository: Make) -> None:
     snapshot = take_snapshot(root, exclude=exclude)
     assert sorted(snapshot.files) == ["a.py", "b.md"]
     assert snapshot.overlay() == {"b.md": b"tracked files stay\n"}
-
-
-def test_a_snapshot_does_not_change_with_the_disk(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a\n"})
-    snapshot = take_snapshot(root)
-    (root / "a.py").write_text("b\n")
-    assert snapshot.text("a.py") == "a\n"
-    with pytest.raises(TypeError):
-        snapshot.files["b.py"] = snapshot.files["a.py"]  # type: ignore[index]
-
-
-LONG = "".join(f"line {number}\n" for number in range(500))
-
-
-@pytest.mark.parametrize("change", ["rewritten", "deleted", "link", "folder"])
-def test_an_unchanged_file_comes_from_the_commit_once_it_changes(
-    make_repository: Make, tmp_path: Path, change: str
-) -> None:
-    root = make_repository({"a.py": LONG, "inner/b.py": LONG, "c.txt": "short\n"})
-    snapshot = take_snapshot(root)
-    assert snapshot.text("a.py") == LONG
-    if change == "rewritten":
-        (root / "a.py").write_text(LONG.upper())
-    elif change == "link":
-        (tmp_path / "other.py").write_text(LONG)
-        (root / "a.py").unlink()
-        (root / "a.py").symlink_to(tmp_path / "other.py")
-    elif change == "folder":
-        shutil.rmtree(root / "inner")
-    else:
-        (root / "a.py").unlink()
-    assert {path: snapshot.text(path) for path in snapshot.files} == {
-        "a.py": LONG, "c.txt": "short\n", "inner/b.py": LONG,
-    }  # fmt: skip
-
-
-def test_a_changed_file_that_git_has_lost_is_an_error(make_repository: Make) -> None:
-    root = make_repository({"a.py": LONG})
-    snapshot = take_snapshot(root)
-    (root / "a.py").unlink()
-    blob = snapshot.files["a.py"].blob
-    (root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises(RepositoryError, match="changed during the run"):
-        snapshot.read("a.py")
-
-
-def test_a_file_of_which_only_the_mode_changed_is_carried_whole(make_repository: Make) -> None:
-    root = make_repository({"a.py": LONG, "b.bin": "\0" + LONG * 4})
-    for name in ("a.py", "b.bin"):
-        (root / name).chmod(0o755)
-    snapshot = take_snapshot(root)
-    assert snapshot.overlay() == {"a.py": LONG.encode(), "b.bin": ("\0" + LONG * 4).encode()}
-    assert snapshot.text("a.py") == LONG
-
-
-def test_uncommitted_bytes_are_kept(make_repository: Make) -> None:
-    root = make_repository({"a.py": LONG, ".gitattributes": f"# {LONG}".replace("\n", "\n# ")})
-    (root / "a.py").write_text(LONG.upper())
-    (root / "new.py").write_text(LONG)
-    snapshot = take_snapshot(root)
-    shutil.rmtree(root)
-    assert snapshot.text("a.py") == LONG.upper()
-    assert snapshot.text("new.py") == LONG
-
-
-def test_a_link_checked_out_as_a_file_is_still_a_link(make_repository: Make) -> None:
-    """Where `core.symlinks` is off, git writes the target into a plain file."""
-    root = make_repository({"a.py": "a\n"})
-    (root / "link").symlink_to("a.py")
-    run_git(root, "add", "link")
-    run_git(root, "commit", "-q", "-m", "link")
-    (root / "link").unlink()
-    (root / "link").write_text("a.py")
-    snapshot = take_snapshot(root)
-    assert not snapshot.dirty
-    assert snapshot.overlay() == {}
-    assert _skipped(snapshot) == {"link": "symlink"}

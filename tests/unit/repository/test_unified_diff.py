@@ -59,17 +59,6 @@ def test_files_have_names_and_modes() -> None:
     assert [f.new for f in read_diff(DIFF, any_folder=True)][-1] == "plain.py"
 
 
-def test_lines_are_numbered_on_both_sides() -> None:
-    (hunk,) = read_diff(DIFF)[0].hunks
-    assert (hunk.old, hunk.new, hunk.place) == (3, 3, b"def total():")
-    assert hunk.lines == (
-        DiffLine(" ", b"one\n", 3, 3),
-        DiffLine("-", b"two\n", 4, None),
-        DiffLine("+", b"TWO\n", None, 4),
-        DiffLine(" ", b"three", 5, 5),
-    )
-
-
 @pytest.mark.parametrize(
     ("diff", "reason"),
     [

@@ -43,16 +43,6 @@ def test_what_stands_at_a_path(tmp_path: Path) -> None:
     }
 
 
-def test_files_above_the_limit_are_hashed_only(tmp_path: Path) -> None:
-    data = b"a\r\n" * 10
-    (tmp_path / "f").write_bytes(data)
-    [found] = read_files(tmp_path, [b"f"], limit=29, hashed={b"f"}).values()
-    assert found == DiskFile(Kind.FILE, None, 30, False, blob_id(data), blob_id(data))
-    assert read_files(tmp_path, [b"f"], limit=30)[b"f"].data == data
-    [unwanted] = read_files(tmp_path, [b"f"], limit=29).values()
-    assert unwanted == DiskFile(Kind.FILE, None, 30)
-
-
 def test_a_sparse_file_of_a_terabyte_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         file.truncate(2**40)

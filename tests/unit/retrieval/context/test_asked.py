@@ -130,25 +130,6 @@ def test_what_cannot_be_sent_is_answered(name: str, note: str) -> None:
     assert note in answer.notes[0]
 
 
-def test_few_definitions_of_a_name_are_all_sent() -> None:
-    answer = ask("label")
-    assert "### db/operators.py" in answer.text
-    assert "### db/other.py" in answer.text
-
-
-def test_a_symbol_that_stands_in_another_file_is_found_there() -> None:
-    answer = ask("db/other.py:PRECEDENCE")
-    assert "### db/operators.py:L4-8" in answer.text
-    assert answer.notes == ("db/other.py does not define PRECEDENCE; what is sent does",)
-
-
-def test_the_order_is_that_of_the_request() -> None:
-    answer = ask("db/other.py", "nowhere_at_all", "PRECEDENCE", "Column.label")
-    places = [answer.text.index(part) for part in ("class Row", "PRECEDENCE", "chosen =")]
-    assert places == sorted(places)
-    assert answer.notes == ("not found: nowhere_at_all",)
-
-
 def test_a_docstring_is_left_out_before_a_body() -> None:
     answer = ask("Column.label", budget=300)
     assert "return chosen.strip()" in answer.text
@@ -177,12 +158,6 @@ def test_code_that_was_shown_is_not_sent_again() -> None:
     assert "class Row" not in answer.text
     assert answer.notes == ("shown already: db/other.py:L1-3",)
     assert answer.shown == {"db/operators.py": ((4, 8),)}
-
-
-def test_forty_names_are_looked_up() -> None:
-    answer = ask(*(f"step_{n}" for n in range(49)))
-    assert answer.text.count("### ") == 40
-    assert answer.notes == ("9 further names were not looked up",)
 
 
 def test_a_long_file_is_answered_with_its_likeliest_parts_and_its_definitions() -> None:

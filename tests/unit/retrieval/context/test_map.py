@@ -90,14 +90,6 @@ def test_the_budget_holds_and_what_is_left_out_is_counted(budget):
     assert made.files == len(named & {"a.py", "b.py", "c.py"})
 
 
-def test_the_likelier_file_has_more_names_and_no_file_is_lost():
-    made = map_of({"a.py": MANY, "b.py": MANY, "c.py": MANY}, 400)
-    counts = [line.count("function_") for line in made.text.split("\n")]
-    assert len(counts) == 3
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] > counts[2] > 0
-
-
 def test_files_without_room_for_names_are_listed_by_folder_or_counted():
     files = {f"pkg/part_{n:02}.py": MANY for n in range(90)}
     made = map_of(files, 300)
@@ -105,14 +97,6 @@ def test_files_without_room_for_names_are_listed_by_folder_or_counted():
     others = lines[made.files].removeprefix("pkg/: ").split(", ")
     assert others[0] == f"part_{made.files:02}.py"
     assert lines[-1] == f"+{90 - made.files - len(others)} files"
-
-
-def test_names_of_the_issue_come_before_others_that_are_not_ranked():
-    code = "".join(f"def {name}_{n}():\n    pass\n" for n in range(90) for name in ("send", "keep"))
-    snapshot = MemorySnapshot({"a.py": code})
-    made = made_of(snapshot, ranked(snapshot), 60, "keeping fails: keep() is slow")
-    assert "keep_0" in made.text
-    assert "send_0" not in made.text
 
 
 def test_parameters_are_given_for_what_ranks_high_and_many_are_cut():

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agent.retrieval.context
 from agent.errors import ConfigurationError
 from agent.retrieval.context.builder import PackingOptions, PartCounter
 from agent.retrieval.context.layout import PREAMBLE
 from agent.retrieval.context.packing import by_worth, pack
-from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.shared.tokens import TiktokenCounter
 from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking, ScoredChunk
 from agent.types.protocols import TokenCounter
@@ -214,17 +211,6 @@ def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
     )
 
 
-def test_inner_holes_are_marked() -> None:
-    inner = "    pass  # long enough for a mark in its place\n"
-    snapshot = MemorySnapshot({"a.py": f"A = 1\n\ndef f():\n{inner}{inner}\nB = 2\n"})
-    chunk = make_chunk(snapshot, "a.py", 1, 7, holes=((3, 5),))
-    bundle = do_pack(snapshot, make_ranking([chunk]), NO_SUPPORT)
-    assert bundle.text == (
-        f"{PREAMBLE}### a.py:L1-7 (code: L1-1, L7-7)\n```python\nA = 1\n⋮\nB = 2\n```\n"
-    )
-    assert bundle.pieces[0].shown == ((1, 1), (7, 7))
-
-
 def test_the_original_rule_can_be_asked_for() -> None:
     snapshot, chunks = functions(20, lines=40)
     big = make_chunk(snapshot, "m00.py", 1, 200, "big")
@@ -286,37 +272,6 @@ def test_a_top_chunk_that_is_too_long_is_shown_in_part(marker_line: int) -> None
     assert (f" (code: {ranges})\n" in bundle.text) == (len(piece.shown) > 1)
     assert body(bundle).endswith("\n⋮") == (piece.end < 401)
     assert bundle.dropped == ()
-
-
-def test_a_part_is_never_a_blank_line_alone() -> None:
-    # Smoothed, the second line is better than its neighbours by a rounding error.
-    words = [
-        "wordb wordc worda wordd",
-        "",
-        "wordf worde worda",
-        "",
-        "worda wordb",
-        "",
-        "wordc worde",
-    ]
-    text = "\n".join([*words, "", "wordb wordf worde"]) + "\n"
-    snapshot = MemorySnapshot({"a.py": text.replace(" ", " 1 +" * 400 + " ")})
-    chunk = make_chunk(snapshot, "a.py", 1, 9, "")
-    problem = Problem("worda wordb", "wordc wordd worde wordf")
-    bundle = pack(problem, make_ranking([chunk]), snapshot, COUNTER, PackingOptions(budget=2000))
-    assert [piece.shown for piece in bundle.pieces if piece.form == "part"] == []
-    assert cuts(bundle) == {"a.py": "budget"}
-
-
-def test_a_line_named_in_a_traceback_is_shown() -> None:
-    snapshot = long_function(50)
-    chunk = make_chunk(snapshot, "a.py", 1, 401, "long")
-    problem = Problem("boom", 'Traceback:\n  File "/x/a.py", line 301, in long\nValueError')
-    options = PackingOptions(budget=2000, support_share=0)
-    bundle = pack(problem, make_ranking([chunk]), snapshot, COUNTER, options)
-    (head, *_, window) = bundle.pieces[0].shown
-    assert head[0] == 1
-    assert window[0] < 301 < window[1]
 
 
 def outline(bundle: ContextBundle, path: str) -> list[tuple[int, int]]:
@@ -452,26 +407,6 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
     return found
 
 
-@settings(max_examples=60, deadline=None)
-@given(world=worlds())
-def test_what_is_shown_entirely_is_not_called_cut_by_the_budget(
-    world: tuple[MemorySnapshot, Ranking, PackingOptions],
-) -> None:
-    snapshot, ranking, options = world
-    bundle = do_pack(snapshot, ranking, options)
-    seen = set(rendered_lines(snapshot, bundle))
-    chunks = {(s.chunk.path, s.chunk.symbol): s.chunk for s in ranking.chunks}
-    for dropped in bundle.dropped:
-        chunk = chunks[dropped.path, dropped.symbol]
-        holes = {n for first, last in chunk.holes for n in range(first, last + 1)}
-        lines = {
-            (chunk.path, n)
-            for n in range(chunk.start, chunk.end + 1)
-            if n not in holes and snapshot_line(snapshot, chunk.path, n).strip()
-        }
-        assert dropped.cut_by != "budget" or not lines <= seen
-
-
 @pytest.mark.parametrize(
     "wrong", [{"budget": -1}, {"reserve": 1.5}, {"support_share": -0.1}, {"max_chunks": -1}]
 )
@@ -501,58 +436,3 @@ def test_the_limit_holds_where_counts_do_not_add_up() -> None:
 def test_an_empty_ranking_gives_an_empty_context() -> None:
     bundle = do_pack(MemorySnapshot({}), make_ranking([]))
     assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100, reserve=900)
-
-
-SOURCES = sorted(Path(agent.retrieval.context.__file__).parent.glob("*.py"))
-EDGES = ("", "\n", "\n\n\n", "a", "a\n", "a\n\n\n    b", "\n  \n\t\na):\n\n\n    # b\n", "é ⋮\n⋮\n")
-
-
-class Recording(ApproximateCounter):
-    def __init__(self) -> None:
-        self.counted: list[str] = []
-
-    def count(self, text: str) -> int:
-        self.counted.append(text)
-        return super().count(text)
-
-
-@pytest.mark.parametrize("counter", [ApproximateCounter(), TiktokenCounter()], ids=["fake", "real"])
-def test_is_exact_for_source_code(counter: TokenCounter) -> None:
-    for text in (*EDGES, *(path.read_text("utf-8") for path in SOURCES)):
-        assert PartCounter(counter).count(text) == counter.count(text)
-
-
-def test_nothing_is_lost_and_nothing_counted_twice() -> None:
-    counter = Recording()
-    parts = PartCounter(counter)
-    parts.count("a = 1\n\n\nb = 2\nb = 2\nend")
-    parts.count("b = 2\nc\n")
-    assert counter.counted == ["a = 1\n\n\n", "b = 2\n", "end", "c\n"]
-
-
-def test_own_sources() -> None:
-    folder = Path(agent.retrieval.context.__file__).parent
-    snapshot = MemorySnapshot({f"ctx/{p.name}": p.read_text() for p in sorted(folder.glob("*.py"))})
-    chunker = TreeSitterChunker()
-    chunks = [
-        chunk
-        for path, file in snapshot.files.items()
-        for chunk in chunker(file, snapshot.text(path))
-    ]
-    wanted = "ContextBuilder._take_part"
-    chunks.sort(key=lambda c: (c.symbol != wanted, c.path, c.start, c.symbol))
-    counter = TiktokenCounter()
-    options = PackingOptions(max_chunks=100)  # these modules have many short functions
-    bundle = pack(
-        Problem("parts", ""), make_ranking(chunks), snapshot, counter, options, chunker=chunker
-    )
-
-    assert 0.9 * bundle.budget < bundle.tokens <= bundle.budget
-    (method,) = (piece for piece in bundle.pieces if piece.symbol == wanted)
-    assert method.form == "whole"
-    text = bundle.text
-    assert "\nclass ContextBuilder:\n" in text
-    assert "from agent.retrieval.context.excerpt import best_lines" in text
-    assert "    def _added(self, share: FileShare) -> int:\n" in text
-    # The helper of another file, imported here.
-    assert "\ndef best_lines(\n" in text

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import Receipt, make_receipt, pack, render_receipt
@@ -38,54 +37,6 @@ def sample() -> Receipt:
 
 def test_says_why_each_chunk_is_in_and_what_was_cut() -> None:
     assert render_receipt(sample()) == EXPECTED
-
-
-def test_json_carries_the_same() -> None:
-    receipt = sample()
-    value = json.loads(json.dumps(dataclasses.asdict(receipt)))
-    assert value["tokens"] == receipt.tokens
-    assert value["tokens_by_form"] == dict(receipt.tokens_by_form)
-    assert [piece["rank"] for piece in value["pieces"]] == [None, 1, None, 3]
-    assert value["pieces"][1]["reasons"][1] == {
-        "feature": "path",
-        "value": -0.75,
-        "note": "named in\nthe issue",
-    }
-    assert [(d["rank"], d["cut_by"]) for d in value["dropped"]] == [(2, "duplicate"), (4, "secret")]
-    assert value["notes"] == ["embeddings off", "1 chunk(s) of files that hold secrets left out"]
-
-
-def test_an_empty_context() -> None:
-    bundle = pack(Problem("t", ""), make_ranking([]), MemorySnapshot({}), ApproximateCounter())
-    receipt = make_receipt(make_ranking([]), bundle)
-    assert render_receipt(receipt) == (
-        "0 of 5,100 tokens (0%; of 6,000, 15% kept in reserve)\n"
-        "0 pieces in 0 files, from 0 ranked of 0 chunks\n"
-    )
-
-
-def test_tokens_of_no_piece_have_an_owner_too() -> None:
-    inner = "    pass  # long enough for a mark in its place\n"
-    snapshot = MemorySnapshot({"a.py": f"A = 1\n\ndef f():\n{inner}{inner}\nB = 2\n"})
-    ranking = make_ranking([make_chunk(snapshot, "a.py", 1, 7, holes=((3, 5),))])
-    options = PackingOptions(budget=1000, reserve=0.0)
-    bundle = pack(Problem("t", ""), ranking, snapshot, ApproximateCounter(), options)
-    receipt = make_receipt(ranking, bundle)
-    rest = bundle.tokens - sum(piece.tokens for piece in bundle.pieces)
-    assert rest > 0  # the sentence about elisions
-    (first, *_) = render_receipt(receipt).splitlines()
-    whole = bundle.tokens - rest
-    assert first.endswith(f"%): whole {whole}, preamble and blank lines {rest}")  # no reserve
-
-
-def test_a_part_knows_its_rank() -> None:
-    lines = "\n".join(f"    value_{i} = {i}" for i in range(400))
-    snapshot = MemorySnapshot({"a.py": f"def long():\n{lines}\n"})
-    ranking = make_ranking([make_chunk(snapshot, "a.py", 1, 401, "long")])
-    options = PackingOptions(budget=1000)
-    bundle = pack(Problem("value_300", ""), ranking, snapshot, ApproximateCounter(), options)
-    (piece,) = make_receipt(ranking, bundle).pieces
-    assert (piece.form, piece.rank) == ("part", 1)
 
 
 EXPECTED = """\

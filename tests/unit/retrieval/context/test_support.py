@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.context.layout import FileViews
 from agent.retrieval.context.packing import pack
-from agent.retrieval.context.support import ImportStatement, SupportFinder, import_statements
+from agent.retrieval.context.support import ImportStatement, import_statements
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.types import ContextBundle, Problem
-from tests.support.chunks import make_chunk, make_ranking
+from tests.support.chunks import make_ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
 
@@ -76,33 +75,6 @@ def test_names() -> None:
 )
 def test_other_languages(language: str, source: str, expected: list[tuple[int, int]]) -> None:
     assert found(language, source) == expected
-
-
-def test_a_bracket_that_never_closes_takes_one_line() -> None:
-    assert found("python", "from a import (\n" + "x = 1\n" * 100) == [(1, 1)]
-
-
-def supported(text: str, line: int, *functions: tuple[int, int, str]) -> list[list[int]]:
-    """Return the lines of each item of support of the last of the functions."""
-    snapshot = MemorySnapshot({"a.py": text})
-    chunks = [make_chunk(snapshot, "a.py", *function) for function in functions]
-    finder = SupportFinder(make_ranking(chunks), snapshot, FileViews(snapshot), None)
-    return [sorted(item.lines) for item in finder.around(chunks[-1], frozenset({line}))]
-
-
-@pytest.mark.parametrize(("count", "block"), [(12, True), (13, False)])
-def test_a_short_block_of_imports_is_shown_as_a_whole(count: int, block: bool) -> None:
-    imports = "".join(f"import a{n}\n" for n in range(1, count + 1))
-    found = supported(f"{imports}\ndef f(): a5()\n", count + 2, (count + 2, count + 2, "f"))
-    assert found == [*([[*range(1, count + 1)]] if block else []), [5]]
-
-
-@pytest.mark.parametrize(("length", "whole"), [(5, True), (6, False)])
-def test_a_short_function_that_is_called_is_shown_as_a_whole(length: int, whole: bool) -> None:
-    text = "def g():\n" + "    pass\n" * length + "def f(): g()\n"
-    last = length + 2
-    found = supported(text, last, (1, length + 1, "g"), (last, last, "f"))
-    assert found == [*([[*range(1, last)]] if whole else []), [1]]
 
 
 FILLER = "".join(f"def filler_{n}():\n    return {n}\n\n\n" for n in range(40))

@@ -89,10 +89,6 @@ def test_no_more_calls_at_once_than_allowed() -> None:
         assert len(model.calls) == 40
 
 
-def test_default_concurrency_and_tries_are_the_original_systems() -> None:
-    assert (EmbeddingOptions().concurrency, EmbeddingOptions().tries) == (8, 3)
-
-
 def test_equal_texts_are_embedded_once_and_remembered() -> None:
     model = FakeBatchEmbedder()
     embedder = make(model)
@@ -133,12 +129,6 @@ def test_a_text_that_always_fails_costs_itself_only() -> None:
     assert notices(events) == ["1 of 6 texts could not be embedded: ranked without"]
 
 
-def test_a_single_text_has_three_tries() -> None:
-    model = FakeBatchEmbedder(failing_on("poison", ProviderError("500")), max_batch=1)
-    embed(make(model), ["a", "poison"])
-    assert model.calls.count(("poison",)) == 3
-
-
 def test_nothing_embedded_is_an_error() -> None:
     model = FakeBatchEmbedder(failing_on("", ProviderError("down")))
     with pytest.raises(ProviderError, match="check the embedding server"):
@@ -169,13 +159,6 @@ def test_too_long_input_is_halved_and_pooled_by_length() -> None:
     assert np.linalg.norm(row) == pytest.approx(1, abs=1e-6)
     # Nearly all of the text is "alpha": an unweighted mean of halves would not tell.
     assert float(row @ unit("alpha")) > 0.9
-
-
-def test_input_that_is_always_too_long_gives_a_zero_row() -> None:
-    model = FakeBatchEmbedder(failing_on("x", InputTooLong("too long")))
-    rows = embed(make(model), ["a", "x" * 1000])
-    assert rows[0].any()
-    assert not rows[1].any()
 
 
 @pytest.mark.parametrize("error", [EmbeddingsUnsupported("501: no"), AuthenticationFailed("401")])
@@ -251,14 +234,6 @@ def test_cancelling_leaves_no_call_running() -> None:
     assert model.most_at_once == 3
 
 
-def test_one_answer_of_another_dimension_is_asked_for_again() -> None:
-    slips = iter([None, np.ones((1, 5), dtype=np.float32)])
-    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
-    rows = embed(make(model, options=EmbeddingOptions(concurrency=1, backoff=0)), ["a", "b", "c"])
-    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
-    assert len(model.calls) == 4
-
-
 def test_a_hanging_text_in_a_batch_costs_itself_only() -> None:
     model = FakeBatchEmbedder(max_batch=8, seconds=lambda texts: 30.0 if "slow" in texts else 0.0)
     texts = [*"abcdefg", "slow", *"hijklmno"]
@@ -296,15 +271,3 @@ def test_a_server_that_never_answers_is_given_up_once(
     assert len(notices(events)) == 1
     assert notices(events)[0].startswith("embeddings are switched off")
     assert len(model.calls) <= 6  # a batch and a single text
-
-
-def test_what_came_back_within_the_share_counts() -> None:
-    model = FakeBatchEmbedder(
-        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "slow" else 0.0
-    )
-    events: list[Event] = []
-    started = time.monotonic()
-    rows = embed(bounded(model, events, EmbeddingOptions(), 1.5), ["a", "b", "slow"])
-    assert 0.2 < time.monotonic() - started < 2.0
-    assert [bool(row.any()) for row in rows] == [True, True, False]
-    assert notices(events) == ["1 of 3 texts could not be embedded: ranked without"]

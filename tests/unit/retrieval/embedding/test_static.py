@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 from agent.retrieval.embedding import (
     StaticEncoder,
     read_static,
-    static_cosines,
-    static_in,
     write_static,
 )
 from agent.retrieval.embedding import static as module
 from agent.retrieval.index.contents import PieceTerms
-from agent.retrieval.index.words import Terms, term_hash
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
-from agent.retrieval.weights import model_path, read_arrays, write_arrays
+from agent.retrieval.weights import MODELS, read_arrays, write_arrays
 from agent.types import Problem
 from tests.support.models import static_bytes
 
@@ -78,17 +76,6 @@ def test_a_piece_is_the_weighted_sum_of_its_terms(
     assert np.abs(found).max(axis=1).tolist() == [127.0 if t else 0.0 for t in top[:, 0]]
 
 
-def test_pieces_of_unknown_terms_are_zero_and_their_cosine_is_unknown(tmp_path: Path) -> None:
-    encoder = encoder_of(tmp_path, static_bytes(WORDS))
-    nothing = np.array([term_hash("delta")], np.uint64)
-    one = np.zeros(1, np.int64)
-    terms = PieceTerms(2, nothing, one, one, one + 1, one)
-    rows = np.frombuffer(encoder.encode(terms), np.int8).reshape(2, 3)
-    assert not rows.any()
-    query = encoder.query(make_query(Problem("alpha", ""), Terms()))
-    assert np.isnan(static_cosines(query, rows)).all()
-
-
 def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, static_bytes(WORDS, (2.0, 1.0)))
     query = encoder.query(make_query(Problem("alpha", "beta unheard"), Terms()))
@@ -96,39 +83,6 @@ def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path:
     assert float(np.linalg.norm(query)) == pytest.approx(1.0)
     assert query[0] > query[1] > 0.0  # the title weighs more
     assert not encoder.query(make_query(Problem("unheard", ""), Terms())).any()
-
-
-def test_cosines_are_those_of_the_vectors() -> None:
-    rng = np.random.default_rng(3)
-    rows = rng.integers(-127, 128, (6, 5)).astype(np.int8)
-    rows[2] = 0
-    query = rng.normal(size=5).astype(np.float32)
-    query /= np.linalg.norm(query)
-    found = static_cosines(query, rows)
-    assert np.isnan(found).tolist() == [False, False, True, False, False, False]
-    for row, cosine in zip(rows.astype(float), found, strict=True):
-        if row.any():
-            assert cosine == pytest.approx(row @ query / np.linalg.norm(row), abs=1e-6)
-
-
-def test_vectors_are_quantised_to_half_a_step(tmp_path: Path) -> None:
-    rng = np.random.default_rng(8)
-    vectors = rng.normal(size=(20, 6)).astype(np.float32)
-    vectors[4] = 0.0
-    ones = np.ones(20, np.float32)
-    encoder = encoder_of(
-        tmp_path, write_static(np.arange(20, dtype=np.uint64), vectors, ones, ones)
-    )
-    restored = encoder.vectors.astype(np.float64) * encoder.scales[:, None]
-    step = np.abs(vectors).max(axis=1, keepdims=True) / 127
-    assert (np.abs(restored - vectors) <= 0.501 * step).all()
-
-
-def test_the_same_bytes_each_time_and_the_same_encoder_again(tmp_path: Path) -> None:
-    data = static_bytes(WORDS)
-    assert data == static_bytes(WORDS)
-    encoder_of(tmp_path, data)
-    assert static_in(tmp_path / "s.npz") is static_in(tmp_path / "s.npz")
 
 
 def test_other_formats_are_refused(tmp_path: Path) -> None:
@@ -144,6 +98,6 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_shipped_encoder_can_be_read() -> None:
-    encoder = read_static(model_path("static.npz"))
+    encoder = read_static(MODELS / "static.npz")
     assert encoder is not None
     assert encoder.hashes.size > 10_000

@@ -4,23 +4,13 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from agent.retrieval.embedding import VectorCache, vector_key
-from agent.types.events import Event, Notice
+from agent.types.events import Event
 
 
 def vector(seed: int, dimension: int = 8) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(dimension).astype(np.float32)
-
-
-def notices(events: list[Event]) -> list[str]:
-    return [event.message for event in events if isinstance(event, Notice)]
-
-
-def limit_pages(cache: VectorCache, count: int) -> None:
-    file = cache._records._file
-    file.run(lambda database: database.execute(f"PRAGMA max_page_count = {count}"), None)
 
 
 def test_keys_tell_embedder_kind_and_text_apart() -> None:
@@ -48,22 +38,6 @@ def test_round_trip_over_processes_is_exact(tmp_path: Path) -> None:
     assert all(np.array_equal(found[key], vectors[key]) for key in vectors)
     assert all(value.dtype == np.float32 for value in found.values())
     assert events == []
-
-
-@pytest.mark.parametrize(
-    "content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4000]
-)
-def test_a_damaged_file_is_rebuilt_with_a_notice(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "vectors.sqlite"
-    path.write_bytes(content)
-    events: list[Event] = []
-    cache = VectorCache(path, events.append)
-    assert cache.get([b"k"]) == {}
-    cache.put({b"k": vector(1)})
-    assert np.array_equal(cache.get([b"k"])[b"k"], vector(1))
-    assert len(notices(events)) == 1
-    assert notices(events)[0].startswith(f"embedding cache {path} ")
-    assert path.with_name("vectors.sqlite.bad").read_bytes() == content
 
 
 def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:

@@ -12,12 +12,8 @@ import pytest
 
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.history import (
-    CommitFacts,
     CommitHistory,
-    HistoryTable,
     HunkHistory,
-    Touch,
-    build_table,
 )
 from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.index import Index, all_files
@@ -49,10 +45,6 @@ def root(make_repository: Make) -> Path:
 def change(root: Path, number: int) -> None:
     (root / "a.py").write_text(CODE.format(number))
     run_git(root, "commit", "-q", "-a", "-m", f"change {number}")
-
-
-def same(left: HistoryTable, right: HistoryTable) -> bool:
-    return encode_table(left) == encode_table(right)
 
 
 def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[Event]) -> None:
@@ -130,15 +122,6 @@ def test_a_shallow_clone_is_not_remembered_as_the_whole(
     assert len(CommitHistory(cache, said.append).table(snapshot).commits) == 4
 
 
-def test_a_linked_work_tree(root: Path, cache: Path, said: list[Event], tmp_path: Path) -> None:
-    run_git(root, "worktree", "add", "-q", str(tmp_path / "linked"), "HEAD~1")
-    snapshot = take_snapshot(tmp_path / "linked")
-    first = CommitHistory(cache, said.append).table(snapshot)
-    assert first.subjects == ("change 2", "change 1", "base")
-    assert same(CommitHistory(cache, said.append).table(snapshot), first)
-    assert len(said) == 1
-
-
 def test_no_repository_and_no_such_commit_say_nothing(
     root: Path, cache: Path, said: list[Event]
 ) -> None:
@@ -156,11 +139,3 @@ def test_a_failure_of_git_is_one_notice(root: Path, cache: Path, said: list[Even
     (notice,) = said
     assert isinstance(notice, Notice)
     assert "going on without the commit history" in notice.message
-
-
-def test_swapped_names_are_followed() -> None:
-    swap = (("a.py", "b.py"), ("b.py", "a.py"))
-    commits = [CommitFacts("2", "swap", "", 2, (), swap)]
-    commits.append(CommitFacts("1", "base", "", 3, (Touch("a.py"), Touch("b.py"), Touch("c.py"))))
-    table = build_table(commits)
-    assert [table.paths[path] for path in table.touch_path] == ["b.py", "a.py", "c.py"]

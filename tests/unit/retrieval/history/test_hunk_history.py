@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.history import (
     AddedHunk,
-    CommitHistory,
     CommitHunks,
     HunkHistory,
     without_secrets,
@@ -20,8 +19,6 @@ from agent.retrieval.history import (
 from agent.search.history import HunkSource, PullRequest, distinct_passages, passage_of
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
-from agent.shared.workers import Cancelled
-from agent.types.events import Event, StageProgress
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.histories import hide_git
@@ -51,16 +48,6 @@ def grow(root: Path, path: str, word: str, subject: str) -> str:
     return run_git(root, "rev-parse", "HEAD").strip()
 
 
-def places(commits: Sequence[CommitHunks]) -> list[str]:
-    return [hunk.path for commit in commits for hunk in commit.hunks]
-
-
-def test_the_hunks_of_a_real_repository(root: Path, cache: Path, said: list[Event]) -> None:
-    table = HunkHistory(cache, said.append).commits(take_snapshot(root))
-    assert places(table) == ["reader.py", "old.py", "old.py"]
-    assert said == [StageProgress("hunks", 4, 4)]
-
-
 def test_a_partial_clone_is_no_corpus_until_it_is_whole(
     root: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -73,22 +60,6 @@ def test_a_partial_clone_is_no_corpus_until_it_is_whole(
         source.passages(snapshot, QUIET)
     run_git(clone, "fetch", "-q", "--refetch", "--no-filter")
     assert len(source.passages(snapshot, QUIET)) == 3
-
-
-def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Event]) -> None:
-    memory = MemorySnapshot({"a.py": "a = 1\n"})
-    unknown = replace(take_snapshot(root), commit="1" * 40)
-    for snapshot in (memory, unknown):
-        with pytest.raises(CorpusUnavailable, match="no commit history"):
-            HunkSource(HunkHistory(cache, said.append)).passages(snapshot, QUIET)
-    assert said == []
-
-
-def test_cancelled(root: Path, cache: Path) -> None:
-    cancel = threading.Event()
-    cancel.set()
-    with pytest.raises(Cancelled):
-        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
 
 
 def test_the_corpus(root: Path, cache: Path) -> None:
@@ -114,15 +85,6 @@ def take_snapshot_of(root: Path) -> MemorySnapshot:
     return snapshot
 
 
-def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: list[Event]) -> None:
-    snapshot = take_snapshot(root)
-    hunks = HunkHistory(cache, said.append).commits(snapshot)
-    commits = CommitHistory(cache, said.append).table(snapshot)
-    assert HunkHistory(cache, said.append).commits(snapshot) == hunks
-    assert CommitHistory(cache, said.append).table(snapshot).subjects == commits.subjects
-    assert [type(event) for event in said] == [StageProgress, StageProgress]
-
-
 def hunk(path: str, text: str, *names: str, start: int = 1) -> AddedHunk:
     lines = text.count("\n") + 1
     context = f"def {names[0]}():" if names else ""
@@ -134,7 +96,6 @@ def made(number: int, *hunks: AddedHunk, renames: Sequence[tuple[str, str]] = ()
 
 
 NEWEST = made(3, hunk("new/a.py", "parse header", "parse", start=7), hunk("b.py", "other words"))
-RENAME = made(2, renames=[("a.py", "new/a.py")])
 OLDEST = made(1, hunk("a.py", "header header", "parse", "header"), hunk("gone.py", "lost"))
 
 

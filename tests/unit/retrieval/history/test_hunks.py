@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
 from agent.retrieval.history.hunks import (
-    MAX_CHARS,
-    MAX_HUNKS,
-    MAX_LINES,
     MIN_ADDED,
     AddedHunk,
     CommitHunks,
@@ -109,26 +106,6 @@ def test_the_function_a_hunk_is_in(
     assert set(names) <= set(hunk.names)
 
 
-def test_renames_modes_links_and_submodules(make_repository: Make, tmp_path: Path) -> None:
-    root = make_repository({"old name.py": THREE * 5, "run.sh": THREE})
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    run_git(inner, "init", "-q")
-    commit(inner, "inner", {"x.py": THREE})
-    (root / "old name.py").unlink()
-    (root / "run.sh").chmod(0o755)
-    (root / "link").symlink_to("run.sh")
-    run_git(root, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(inner), "sub")
-    (root / ".gitmodules").write_text("x = 1\n")  # three lines would be a hunk of their own
-    commit(root, "move", {"new name.py": THREE * 5 + "def f():\n    a = 1\n    return a\n"})
-    newest = read(root)[0]
-    assert newest.renames == (("old name.py", "new name.py"),)
-    assert [(hunk.path, hunk.start, hunk.names) for hunk in newest.hunks] == [
-        ("new name.py", 16, ("f",))
-    ]
-    assert newest.size == 4  # a submodule is no file
-
-
 def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:
     paths = (
         "app.py", "poetry.lock", "web/app.min.js", "vendor/x/a.py", "api_pb2.py", "notes.ipynb",
@@ -145,37 +122,6 @@ def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:
     assert found("*", "!*.py") == ["api_pb2.py", "app.py", "vendor/x/a.py"]
     assert found("docs/") == ["app.py"]
     assert found("!poetry.lock", "*.md", "!vendor/*", "vendor/x/a.*") == ["app.py", "poetry.lock"]
-
-
-def test_the_largest_hunks_of_a_large_commit(make_repository: Make) -> None:
-    def source(added: int) -> str:
-        return "".join(
-            f"value_{n} = {n}\n" + (f"x = {n}\n" * (3 + n % 5 if added else 0)) + "pass\n" * 8
-            for n in range(MAX_HUNKS + 20)
-        )
-
-    root = make_repository({"a.py": source(0)})
-    commit(root, "many", {"a.py": source(1)})
-    newest = read(root)[0]
-    assert (len(newest.hunks), newest.left_out) == (MAX_HUNKS, 20)
-    starts = [hunk.start for hunk in newest.hunks]
-    assert starts == sorted(starts)
-    # Of equals, the first in the file.
-    sizes = [hunk.added for hunk in newest.hunks]
-    assert [sizes.count(size) for size in (7, 6, 5, 4, 3)] == [24, 24, 24, 24, 4]
-    assert [hunk.start for hunk in newest.hunks if hunk.added == 3] == sorted(starts)[:20:5]
-
-
-def test_text_is_cut_and_minified_code_is_left_out(make_repository: Make) -> None:
-    root = make_repository({"a.py": "x = 1\n"})
-    long = "".join(f"value_{n} = {n}\n" for n in range(500))
-    wide = ("y = '" + "ab " * 60 + "'\n") * 30
-    commit(root, "add", {"long.py": long, "wide.py": wide, "packed.js": "a=1;" * 500 + "\n\n\n"})
-    found = {hunk.path: hunk for hunk in read(root)[0].hunks}
-    assert sorted(found) == ["long.py", "wide.py"]
-    assert found["long.py"].text.count("\n") == MAX_LINES - 1
-    assert (found["long.py"].added, found["long.py"].end) == (500, 500)
-    assert len(found["wide.py"].text) <= MAX_CHARS
 
 
 def test_content_that_looks_like_a_diff(make_repository: Make) -> None:

@@ -22,23 +22,12 @@ def test_encoding_is_lossless_and_stable(text: str) -> None:
     assert encode(build(text)) == data
 
 
-@settings(max_examples=200)
-@given(st.binary(max_size=300))
-def test_foreign_bytes_are_no_block(data: bytes) -> None:
-    assert decode(data) is None
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100_000), st.integers(1, 255))
 def test_damaged_bytes_are_no_block(at: int, flip: int) -> None:
     data = bytearray(encode(build()))
     data[at % len(data)] ^= flip
     assert decode(bytes(data)) is None
-
-
-def test_cut_off_bytes_are_no_block() -> None:
-    data = encode(build())
-    assert all(decode(data[:size]) is None for size in range(0, len(data), 7))
 
 
 def u32(*values: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.index import Corpus, Index, IndexSummary, PieceTerms, all_files, term_hash
+from agent.retrieval.index import Corpus, Index, PieceTerms, all_files, term_hash
 from agent.retrieval.index.index import groups_of
 from agent.shared.workers import Cancelled
 from agent.types import SourceFile
-from agent.types.events import Event, StageProgress
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 
@@ -52,20 +51,6 @@ def test_corpus_is_in_path_order_with_postings_of_the_query() -> None:
     ]
     assert corpus.text_lengths.tolist() == [4.0, 5.0, 3.0]  # stop words and `pass` apart
     assert corpus.name_lengths.tolist() == [1.0, 1.0, 1.0]
-
-
-def test_pieces_are_decoded_on_access() -> None:
-    text = "import a\n\nclass A:\n    '''é'''\n    def b(self):\n        pass\n    x = 1\n"
-    pieces = load(Index(ignore), MemorySnapshot({**FILES, "a.py": text})).pieces
-    assert list(pieces) == [pieces[number] for number in range(len(pieces))]
-    assert [piece.holes for piece in pieces][:3] == [(), ((5, 6),), ()]
-    with pytest.raises(IndexError):
-        pieces[len(pieces)]
-
-
-def test_no_files_give_an_empty_corpus() -> None:
-    corpus = load(Index(ignore), MemorySnapshot({}), "beta")
-    assert (tuple(corpus.pieces), corpus.first_piece) == ((), (0,))
 
 
 def test_second_run_reads_changed_groups_only(tmp_path: Path) -> None:
@@ -143,16 +128,6 @@ def test_vectors_of_an_encoder_reach_the_corpus_and_models_never_mix(tmp_path: P
     assert other.reads == sorted(FILES)
 
 
-def test_progress_counts_the_files_that_are_cut() -> None:
-    events: list[Event] = []
-    files = {f"m{n}.py": f"x = {n}\n" for n in range(300)}
-    load(Index(events.append), MemorySnapshot(files))
-    done = [event.done for event in events if isinstance(event, StageProgress)]
-    assert len(done) > 1
-    assert done == sorted(set(done))
-    assert events[-1] == StageProgress("index", 300, 300)
-
-
 @pytest.mark.slow
 def test_large_trees_are_cut_in_worker_processes_alike() -> None:
     body = "".join(f"    name_{n} = {n}\n" for n in range(12_000))
@@ -169,21 +144,6 @@ def test_cancelled_loads_stop() -> None:
     snapshot = MemorySnapshot(FILES)
     with pytest.raises(Cancelled):
         Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
-
-
-def test_refresh_counts_what_it_did(tmp_path: Path) -> None:
-    index = Index(ignore, tmp_path / "index.db")
-    snapshot = MemorySnapshot({**FILES, "tests/test_a.py": "def test_a(): pass\n"})
-    assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
-    assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
-
-
-def test_a_new_file_changes_few_groups() -> None:
-    files = [SourceFile(f"pkg/m{n:04}.py", str(n), 1, "python") for n in range(2_000)]
-    more = sorted([*files, SourceFile("pkg/m0777x.py", "x", 1, "python")], key=lambda f: f.path)
-    before, after = ({group.key for group in groups_of(some)} for some in (files, more))
-    assert len(after) > 15
-    assert len(after - before) <= 2
 
 
 def test_keys_depend_on_content_language_and_encoder_not_on_the_path() -> None:

@@ -18,7 +18,6 @@ from agent.retrieval.index import (
 )
 from agent.retrieval.index.contents import MAX_USES
 from agent.retrieval.index.corpus import Block
-from tests.support.models import LengthEncoder
 
 SOURCE = """\
 import os
@@ -98,46 +97,6 @@ def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
         assert int(record["text_lengths"][number]) == sum(expected.values())
 
 
-def test_one_builder_gives_what_a_fresh_one_gives() -> None:
-    """What a builder remembers of other files does not show."""
-    worn = BlockBuilder()
-    worn.build([("python", "def other_thing():\n    return parse_url\n")])
-    np.testing.assert_equal(
-        worn.build([("python", SOURCE)]), BlockBuilder().build([("python", SOURCE)])
-    )
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["python", "javascript", "text"]), TEXTS), min_size=1))
-def test_files_cut_together_are_what_each_is_alone(files: list[tuple[str, list[str]]]) -> None:
-    texts = [(language, "\n".join(parts)) for language, parts in files]
-    together = BlockBuilder(LengthEncoder()).build(texts)
-    alone = [BlockBuilder(LengthEncoder()).build([text]) for text in texts]
-    for name in ("starts", "ends", "symbols", "text_lengths", "holes", "imports", "vectors"):
-        expected = np.concatenate([block[name] for block in alone])
-        np.testing.assert_array_equal(together[name], expected)
-    sizes = [int(block["file_sizes"][0]) for block in alone]
-    assert together["file_sizes"].tolist() == sizes
-    at = 0
-    for block, size in zip(alone, sizes, strict=True):
-        for piece in range(size):
-            assert postings(together, at + piece) == postings(block, piece)
-            assert used(together, at + piece) == used(block, piece)
-        at += size
-
-
-def test_of_a_huge_piece_the_beginning_counts() -> None:
-    record = BlockBuilder().build([("text", "first\n" + "filler " * 40_000 + "\nlast\n")])
-    merged = {key for piece in range(record["starts"].size) for key in postings(record, piece)}
-    assert term_hash("first") in merged
-    text = "x = 1\n" * 10 + "first " + "filler " * 40_000 + " last"
-    one_line = BlockBuilder().build([("text", text)])
-    merged = {key for piece in range(one_line["starts"].size) for key in postings(one_line, piece)}
-    assert term_hash("first") in merged
-    assert term_hash("last") not in merged
-
-
 CALLER = """\
 class Client(Base):
     def fetch(self, url):
@@ -186,10 +145,3 @@ def test_bases_and_imports_are_kept() -> None:
     assert record["base_sizes"].tolist()[number] == 1
     assert record["names"][record["bases"]].tolist() == [name_hash("Base")]
     assert record["imports"].tobytes().decode() == "./core/a\nx/y"
-
-
-def test_an_encoder_makes_a_vector_of_each_piece() -> None:
-    record = BlockBuilder(LengthEncoder()).build([("python", SOURCE)])
-    vectors = record["vectors"].view(np.int8).reshape(record["starts"].size, -1)
-    lengths = np.stack([record["text_lengths"], record["name_lengths"]], axis=1)
-    np.testing.assert_array_equal(vectors, lengths)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agent.retrieval.index.references import MAX_IMPORTS, ModuleTable, bases, imports
+from agent.retrieval.index.references import ModuleTable, bases, imports
 
 
 def read(language: str, text: str) -> tuple[str, ...]:
@@ -38,22 +36,6 @@ def read(language: str, text: str) -> tuple[str, ...]:
 )  # fmt: skip
 def test_imports(language: str, text: str, found: tuple[str, ...]) -> None:
     assert read(language, text) == found
-
-
-def test_imports_are_capped() -> None:
-    text = "".join(f"import m{n}\n" for n in range(MAX_IMPORTS + 5))
-    assert len(read("python", text)) == MAX_IMPORTS
-
-
-@given(
-    st.sampled_from(["python", "javascript", "go", "java", "rust", "c", "ruby", "php"]),
-    st.lists(st.sampled_from(["import ", "from ", ".", "a", "use ", "::", "{", "}", "(", "'", '"',
-                              "\n", "é", "#include", " ", "*", ","])),
-)  # fmt: skip
-def test_any_text_gives_lines_without_line_ends(language: str, parts: list[str]) -> None:
-    for line in read(language, "".join(parts)):
-        assert line
-        assert "\n" not in line
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,6 @@ def test_terms_of_a_word(word: str, terms: tuple[str, ...]) -> None:
     assert Terms().of_word(word) == tuple(t for t in terms if t not in STOP_WORDS)
 
 
-def test_counts_add_up_over_words_that_share_a_term() -> None:
-    counts = Terms().count("parse parsing parse_url the")
-    assert counts == {"pars": 3, "parse_url": 1, "url": 1}
-
-
 @given(st.text(max_size=200))
 def test_hashes_count_the_same_terms(text: str) -> None:
     terms = Terms()

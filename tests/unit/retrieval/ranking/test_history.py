@@ -74,15 +74,6 @@ def test_files_of_similar_commits() -> None:
     assert files["client.py"] == 1.0 > files["util.py"] > 0
 
 
-def test_a_commit_of_more_files_gives_each_less() -> None:
-    evidence = score(
-        "proxy",
-        facts(1, "proxy", {"client.py": ()}),
-        facts(2, "proxy", {"server.py": (), "util.py": (), "a": (), "b": ()}),
-    )
-    assert by_path(evidence) == {"client.py": 1.0, "server.py": 0.5, "util.py": 0.5}
-
-
 def test_functions_by_leaf_name_shared_where_ambiguous() -> None:
     evidence = score("proxy", facts(1, "proxy", {"client.py": ("get", "connect", "gone")}))
     values = {
@@ -148,16 +139,6 @@ def test_files_that_change_together() -> None:
     assert list(found) == ["server.py", "util.py"]
     assert found["server.py"] == pytest.approx(6 / (7 + 3))
     assert cochange(table, []) == {}
-
-
-def test_no_history() -> None:
-    assert not score("proxy").files
-    assert cochange(build_table(()), ["client.py"]) == {}
-
-
-def test_the_newer_of_equal_commits_is_named() -> None:
-    commits = [facts(n, "proxy", {"client.py": ()}) for n in range(3)]
-    assert "0: proxy" in score("proxy", *commits).files[0]["history"].note
 
 
 RECORDS = CommitHistory(None, ignore)

@@ -3,27 +3,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.repository.snapshot import take_snapshot
-from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.ranking.evidence import Evidence
-from agent.retrieval.ranking.mentions import Mentions
 from agent.retrieval.ranking.ranker import RetrievalOptions, preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
 from agent.types.events import Event, Notice
-from agent.types.protocols import Embedder, Retriever, Snapshot
-from tests.conftest import run_git
+from agent.types.protocols import Embedder, Retriever
 from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
-
-ROOT = Path(__file__).resolve().parents[4]
 
 FILES = {
     "pkg/client.py": """\
@@ -108,25 +99,6 @@ def test_the_right_function_ranks_first() -> None:
     assert_sound(ranking)
 
 
-def test_where_the_problem_shares_words_with_a_text_only_code_follows_by_how_often_it_changed(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "LIESMICH.md").write_text("# Abrechnung\n\nDie Summe wird gerundet.\n")
-    for name in ("alpha.py", "beta.py", "gamma.py"):
-        (tmp_path / name).write_text("def run():\n    return 0\n")
-    run_git(tmp_path, "init", "-q")
-    for number in range(4):
-        (tmp_path / "beta.py").write_text(f"def run():\n    return {number}\n")
-        run_git(tmp_path, "add", "-A")
-        run_git(tmp_path, "commit", "-q", "-m", f"Step {number}")
-    retriever = HybridRetriever(PLAIN, embedder=None, index_path=None, reporter=ignore)
-    problem = Problem("Summe falsch gerundet", "")
-    ranking = asyncio.run(retriever.rank(problem, take_snapshot(tmp_path)))
-    paths = [scored.chunk.path for scored in ranking.chunks]
-    assert paths == ["LIESMICH.md", "beta.py", "alpha.py", "gamma.py"]
-    assert_sound(ranking)
-
-
 def test_it_is_noted_that_no_word_occurs() -> None:
     problem = Problem("文件程序崩溃", "")
     (alone,) = rank(PLAIN, problem=problem).notes
@@ -141,19 +113,6 @@ def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     paths = [scored.chunk.path for scored in ranking.chunks]
     assert "tests/test_client.py" not in paths
     assert paths.index("CHANGES.md") > paths.index("pkg/client.py")
-
-
-def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
-    features = {reason.feature for reason in rank(PLAIN).files[0].reasons}
-    assert features == {"best-chunk", "lexical", "symbol"}
-
-
-def test_a_chunk_gets_the_share_of_its_files_score() -> None:
-    ranking = rank(PLAIN)
-    scores = {file.path: file.score for file in ranking.files}
-    for scored in ranking.chunks:
-        (share,) = (reason.value for reason in scored.reasons if reason.feature == "file")
-        assert share == pytest.approx(scores[scored.chunk.path] / ranking.files[0].score)
 
 
 def features(ranking: Ranking) -> set[str]:
@@ -176,33 +135,6 @@ def test_each_part_can_be_switched_off(change: dict[str, float], missing: str) -
     less = rank(options, embedder=WordEmbedder(), problem=problem)
     assert missing not in features(less)
     assert_sound(less)
-
-
-@pytest.mark.parametrize("embedder", [None, WordEmbedder(), UnreachableEmbedder()])
-def test_a_bonus_for_file_names_acts_behind_the_ranker_too(embedder: Embedder | None) -> None:
-    problem = Problem(PROBLEM.title, PROBLEM.body + " Not as in colors.py")
-    plain = rank(preset("default"), embedder=embedder, problem=problem)
-    assert "filename" not in features(plain)  # the ranker has a feature for it
-    bonus = replace(preset("default"), filename_bonus=50.0)
-    named = rank(bonus, embedder=embedder, problem=problem)
-    assert named.chunks[0].chunk.path == named.files[0].path == "pkg/colors.py"
-    assert plain.chunks[0].chunk.path != "pkg/colors.py"
-    assert_sound(named)
-
-
-def test_sources_of_evidence_can_join() -> None:
-    def reviews(_p: Problem, _m: Mentions, _s: Snapshot, corpus: Corpus) -> Evidence:
-        evidence = Evidence()
-        number = [piece.symbol for piece in corpus.pieces].index("paint")
-        evidence.add_piece(number, Reason("reviews", 9.0, "asked for in a review"))
-        return evidence
-
-    retriever = HybridRetriever(
-        PLAIN, embedder=None, index_path=None, reporter=ignore, sources=[reviews]
-    )
-    best = asyncio.run(retriever.rank(PROBLEM, MemorySnapshot(FILES))).chunks[0]
-    assert best.chunk.symbol == "paint"
-    assert Reason("reviews", 9.0, "asked for in a review") in best.reasons
 
 
 def test_only_the_prefiltered_are_embedded_path_name_and_code_first() -> None:

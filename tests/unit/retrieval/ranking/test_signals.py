@@ -105,31 +105,6 @@ def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     assert found.pieces.tolist() == pytest.approx((pieces + shares).tolist())
 
 
-def test_best_second_and_mean_of_a_files_pieces() -> None:
-    found = signals_of(static=cosines())
-    static = found.piece_columns["static"]
-    client = static[found.corpus.piece_file == 3]
-    best, second = sorted(client.tolist(), reverse=True)[:2]
-    assert best > second > 0.0
-    assert found.file_columns["file-static"][3] == best
-    assert found.file_columns["file-static-mean"].max() == 1.0
-    bm25 = found.piece_columns["bm25"][found.corpus.piece_file == 3]
-    assert found.file_columns["file-second"][3] == sorted(bm25.tolist())[-2]
-    assert found.file_columns["file-second"][0] == 0.0  # of a file of one piece
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 100])
-def test_candidates_are_the_best_by_the_plain_sum_ties_by_position(limit: int) -> None:
-    found = signals_of({f"{n}.py": f"alpha = {n % 2}\n" for n in range(6)} | {"z.py": "x = 1\n"})
-    for scores, chosen in zip(
-        (found.pieces, found.files),
-        (choose_candidates(found, limit).pieces, choose_candidates(found, limit).files),
-        strict=True,
-    ):
-        order = sorted((-score, n) for n, score in enumerate(scores.tolist()) if score > 0.0)
-        assert chosen.tolist() == [n for _, n in order][:limit]
-
-
 def test_ranks_count_from_the_highest_and_ties_by_position() -> None:
     scores = np.array([0.0, 0.5, 0.9, 0.5, 0.0, 0.5])
     assert ranks_of(np.arange(6), scores).tolist() == [5, 2, 1, 3, 6, 4]
@@ -169,29 +144,6 @@ def test_features_of_pieces_by_name_and_those_of_their_files() -> None:
     assert sorted(ranks) == pytest.approx(np.log1p(np.arange(1, len(ranks) + 1)).tolist())
     whole = sorted(piece_column(found, "bm25-rank").values())
     assert whole == pytest.approx(np.log1p(np.arange(1, size() + 1)).tolist())
-
-
-def test_evidence_becomes_features_of_what_it_is_about() -> None:
-    evidence = Evidence()
-    evidence.add_file(3, Reason("path", 0.8, ""))
-    evidence.add_piece(2, Reason("symbol", 0.5, ""))
-    found = signals_of(evidence=evidence)
-    assert file_column(found, "file-path")["pkg/client.py"] == pytest.approx(0.8)
-    assert sum(file_column(found, "file-path").values()) == pytest.approx(0.8)
-    assert list(piece_column(found, "symbol").values())[2] == 0.5
-    assert set(file_column(found, "query-paths").values()) == {1.0}
-    assert set(file_column(signals_of(), "query-paths").values()) == {0.0}
-
-
-def test_without_an_encoder_there_are_no_static_features() -> None:
-    found = signals_of(static=None)
-    for name in ("static", "static-rank", "static-in-file", "file-static", "file-static-mean"):
-        assert set(piece_column(found, name).values()) == {0.0}
-    assert "static" not in found.piece_columns
-    assert (
-        found.files.tolist()
-        == (found.file_columns["file-best"] + found.file_columns["file-bm25"]).tolist()
-    )
 
 
 def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> None:

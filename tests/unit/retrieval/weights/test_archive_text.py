@@ -27,14 +27,6 @@ def test_the_shipped_ranker_survives_as_text() -> None:
         assert array.tobytes() == after[name].tobytes()
 
 
-def test_lines_are_short_and_the_text_always_the_same() -> None:
-    values = np.random.default_rng(3).normal(size=500).astype(np.float32)
-    data = write_arrays({"weights": values, "name": np.array("a long name " * 20)})
-    text = arrays_to_text(data)
-    assert arrays_to_text(data) == text
-    assert all(len(line) <= 300 for line in text.splitlines() if not line.startswith('"name"'))
-
-
 def test_bytes_that_are_no_arrays_are_refused() -> None:
     with pytest.raises(ValueError, match="arrays"):
         arrays_to_text(b"no archive")
