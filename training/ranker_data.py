@@ -205,19 +205,19 @@ def _table(query: TrainingQuery, repository: Path, index: Index, history: Commit
         history,
         threading.Event(),
     )
-    chosen = choose_candidates(signals, CANDIDATES)
+    pieces, files = choose_candidates(signals, CANDIDATES)
     corpus = signals.corpus
-    paths = [corpus.files[int(number)].path for number in corpus.piece_file[chosen.pieces]]
-    symbols = [corpus.symbols[int(number)] for number in chosen.pieces]
+    paths = [corpus.files[int(number)].path for number in corpus.piece_file[pieces]]
+    symbols = [corpus.symbols[int(number)] for number in pieces]
     return Table(
         query.name,
         query.repo,
         query.issue,
         query.gold,
         tuple(counted_name(p, s) if s else "" for p, s in zip(paths, symbols, strict=True)),
-        tuple(corpus.files[int(number)].path for number in chosen.files),
-        piece_matrix(signals, chosen.pieces),
-        file_matrix(signals, chosen.files),
+        tuple(corpus.files[int(number)].path for number in files),
+        piece_matrix(signals, pieces),
+        file_matrix(signals, files),
     )
 
 

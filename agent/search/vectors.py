@@ -17,7 +17,6 @@ import numpy as np
 
 from agent.errors import ProviderError
 from agent.retrieval.index import PieceTerms, Terms
-from agent.retrieval.ranking import LexicalQuery
 from agent.search.passages import Label, Passage, name_in, without_labels
 from agent.search.stores import Entry, EntryFilter, Fields
 
@@ -56,9 +55,7 @@ class StaticEmbedder:
             counts = terms.count_hashes(without_labels(text))
             hashes = np.array(sorted(counts), dtype=np.uint64)
             weights = np.array([np.log1p(counts[int(key)]) for key in hashes], dtype=np.float64)
-            none = np.zeros(hashes.size)
-            query = LexicalQuery(("",) * hashes.size, hashes, weights, none, none, none)
-            rows.append(self._encoder.query(query))
+            rows.append(self._encoder.query(hashes, weights))
         return np.array(rows, dtype=np.float32).reshape(len(texts), self._encoder.dimension)
 
     def _documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

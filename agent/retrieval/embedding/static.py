@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,18 +28,6 @@ _HEADER = json.dumps({"format": FORMAT})
 _ARRAYS = ("hashes", "vectors", "scales", "query_weights", "document_weights")
 NAME_BOOST = 1.0
 """Each occurrence in the name adds this to log(1 + occurrences in the text)."""
-
-
-class WeightedTerms(Protocol):
-    """The terms of a query: `hashes` uint64 (q,), `weights` float64 (q,)."""
-
-    @property
-    def hashes(self) -> NDArray[np.uint64]:
-        """Ascending hashes of the terms."""
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Weights in the order of `hashes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +61,13 @@ class StaticEncoder:
         factors = self.scales[at] * self.document_weights[at] * weights.astype(np.float32)
         return _quantised(self._sums(terms.pieces[chosen], at, factors, terms.size)).tobytes()
 
-    def query(self, query: WeightedTerms) -> NDArray[np.float32]:
-        """Return the normalised vector (d,) of a problem; zero if no term is known."""
-        places = self._places(query.hashes)
-        at, weights = places[places >= 0], query.weights[places >= 0].astype(np.float32)
-        factors = self.scales[at] * self.query_weights[at] * weights
+    def query(
+        self, hashes: NDArray[np.uint64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Return the normalised vector (d,) of weighted terms (q,); zero if no term is known."""
+        places = self._places(hashes)
+        at, known = places[places >= 0], weights[places >= 0].astype(np.float32)
+        factors = self.scales[at] * self.query_weights[at] * known
         row = self._sums(np.zeros(at.size, dtype=np.int64), at, factors, 1)[0]
         length = float(np.linalg.norm(row))
         return np.asarray(row / length if length > 0.0 else row)

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,13 +74,8 @@ def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:
         reasons[reason.feature] = reason
 
 
-class EvidenceSource(Protocol):
-    """Finds evidence for the pieces of a corpus. Must be deterministic; may read the snapshot."""
-
-    def __call__(
-        self, problem: Problem, mentions: Mentions, snapshot: Snapshot, corpus: Corpus, /
-    ) -> Evidence:
-        """Return the evidence for this problem."""
+EvidenceSource = Callable[["Problem", Mentions, "Snapshot", "Corpus"], Evidence]
+"""Finds evidence for the pieces of a corpus. Must be deterministic; may read the snapshot."""
 
 
 def mention_evidence(
@@ -88,8 +83,7 @@ def mention_evidence(
 ) -> Evidence:
     """Return evidence for the paths, modules, symbols and stack frames that the problem names."""
     evidence = Evidence()
-    named = [*(frame.path for frame in mentions.frames), *(path.path for path in mentions.paths)]
-    paths = PathTable((file.path for file in corpus.files), named)
+    paths = PathTable(file.path for file in corpus.files)
     _add_frames(mentions, corpus, paths, evidence)
     _add_paths(mentions, corpus, paths, evidence)
     _add_names(mentions, corpus, evidence)
@@ -97,16 +91,12 @@ def mention_evidence(
 
 
 class PathTable:
-    """Finds the files that a mentioned path may mean. Only paths in `mentions` can be found."""
+    """Finds the files that a mentioned path may mean."""
 
-    def __init__(self, paths: Iterable[str], mentions: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str]) -> None:
         self._by_name: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        split = (_path_parts(mention.lower()) for mention in mentions)
-        names = frozenset(parts[-1] for parts in split if parts)
-        for number, path in enumerate(paths) if names else ():
-            name = path.rpartition("/")[2].lower()
-            if name in names:
-                self._by_name[name].append((number, path))
+        for number, path in enumerate(paths):
+            self._by_name[path.rpartition("/")[2].lower()].append((number, path))
 
     def find(self, mention: str) -> tuple[int, ...]:
         """Return the files that share the longest tail of components with the mention, at least two

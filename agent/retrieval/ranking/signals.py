@@ -191,17 +191,9 @@ def _query_features(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Numbers of the candidate pieces and files in falling order of the plain sum, int64."""
-
-    pieces: NDArray[np.int64]
-    files: NDArray[np.int64]
-
-
-def choose_candidates(signals: Signals, limit: int) -> Candidates:
-    """Select the `limit` best pieces and files; any of them if nothing scores above 0."""
-    return Candidates(_best(signals.pieces, limit), _best(signals.files, limit))
+def choose_candidates(signals: Signals, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the `limit` best pieces and files by falling plain sum."""
+    return _best(signals.pieces, limit), _best(signals.files, limit)
 
 
 def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:

@@ -85,9 +85,9 @@ def order_candidates(
     signals: Signals, snapshot: Snapshot, ranker: Ranker | None, limit: int
 ) -> Ranked:
     """Select the `limit` best chunks and files by the plain sum, and order them by the ranker."""
-    candidates = choose_candidates(signals, limit)
-    chunks = in_order(_scored_chunks(signals, candidates.pieces, snapshot, ranker))
-    files = files_in_order(_scored_files(signals, candidates.files, ranker))
+    pieces, numbers = choose_candidates(signals, limit)
+    chunks = in_order(_scored_chunks(signals, pieces, snapshot, ranker))
+    files = files_in_order(_scored_files(signals, numbers, ranker))
     texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]
     missed = signals.query["query-terms"] > 0.0 and not any(scores.any() for scores in texts)
     notes = (NO_WORDS,) if missed and chunks else ()
@@ -145,20 +145,20 @@ def _static_cosines(
 
     if not isinstance(encoder, StaticEncoder):
         return None
-    vector = encoder.query(query)
+    vector = encoder.query(query.hashes, query.weights)
     return np.concatenate([np.empty(0), *(static_cosines(vector, v) for v in corpus.vectors)])
 
 
 def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
     from agent.retrieval.ranking.graph import neighbours
 
-    best = choose_candidates(signals, _SEEDS)
-    pieces = normalised(signals.pieces[best.pieces])
-    files = normalised(signals.files[best.files])
-    first = best.files[:_FILE_SEEDS].tolist()
+    best, best_files = choose_candidates(signals, _SEEDS)
+    pieces = normalised(signals.pieces[best])
+    files = normalised(signals.files[best_files])
+    first = best_files[:_FILE_SEEDS].tolist()
     related = neighbours(
         signals.corpus,
-        dict(zip(best.pieces.tolist(), pieces.tolist(), strict=True)),
+        dict(zip(best.tolist(), pieces.tolist(), strict=True)),
         dict(zip(first, files.tolist(), strict=False)),
     )
     if table is not None:

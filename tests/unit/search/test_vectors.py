@@ -113,7 +113,8 @@ def test_ids_tell_projects_corpora_and_texts_apart() -> None:
 def test_static_rows_are_those_of_the_encoder() -> None:
     embedder = StaticEmbedder(encoder())
     query = asyncio.run(embedder.embed(["parse the cookie header"], kind="query"))[0]
-    own = encoder().query(make_query(Problem("", "parse the cookie header"), Terms()))
+    terms = make_query(Problem("", "parse the cookie header"), Terms())
+    own = encoder().query(terms.hashes, terms.weights)
     assert np.allclose(query, own, atol=1e-6)
     rows = asyncio.run(
         embedder.embed(

@@ -111,7 +111,8 @@ def test_training_connects_the_words_of_messages_and_code(few: None, tmp_path: P
     assert encoder is not None
     rows = np.stack([encoder_row(table, vocabulary, code) for code in TOPICS.values()])
     for number, topic in enumerate(TOPICS):
-        query = encoder.query(make_query(Problem(f"{topic} broken", ""), Terms()))
+        terms = make_query(Problem(f"{topic} broken", ""), Terms())
+        query = encoder.query(terms.hashes, terms.weights)
         assert int(np.nanargmax(static_cosines(query, rows))) == number
 
 

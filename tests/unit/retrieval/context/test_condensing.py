@@ -57,12 +57,3 @@ def test_what_is_left_out(
         assert condensed(chunk).text == (
             'def price(basket):\n    """Return the price.\n    """\n    return sum(basket)'
         )
-
-
-def test_lines_of_holes_are_not_counted() -> None:
-    text = "class A:\n" + DOCSTRING.split("\n", 1)[1].rsplit("    return", 1)[0] + "    x = 1\n"
-    one = Chunk(
-        "a.py", 1, 20, "A", ChunkKind.CLASS, text, "0" * 40, "python", "class A:", ((12, 19),)
-    )
-    assert sorted(little_told(one)) == list(range(3, 11))
-    assert condensed(one).text.endswith("    x = 1")

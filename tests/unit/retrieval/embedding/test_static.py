@@ -15,7 +15,7 @@ from agent.retrieval.embedding import static as module
 from agent.retrieval.index.contents import PieceTerms
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
-from agent.retrieval.weights import MODELS, read_arrays, write_arrays
+from agent.retrieval.weights import read_arrays, write_arrays
 from agent.types import Problem
 from tests.support.models import static_bytes
 
@@ -78,11 +78,13 @@ def test_a_piece_is_the_weighted_sum_of_its_terms(
 
 def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, static_bytes(WORDS, (2.0, 1.0)))
-    query = encoder.query(make_query(Problem("alpha", "beta unheard"), Terms()))
+    terms = make_query(Problem("alpha", "beta unheard"), Terms())
+    query = encoder.query(terms.hashes, terms.weights)
     assert query.dtype == np.float32
     assert float(np.linalg.norm(query)) == pytest.approx(1.0)
     assert query[0] > query[1] > 0.0  # the title weighs more
-    assert not encoder.query(make_query(Problem("unheard", ""), Terms())).any()
+    unheard = make_query(Problem("unheard", ""), Terms())
+    assert not encoder.query(unheard.hashes, unheard.weights).any()
 
 
 def test_other_formats_are_refused(tmp_path: Path) -> None:
@@ -95,9 +97,3 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
         assert read_static(file) is None
     file.write_bytes(b"no archive")
     assert read_static(file) is None
-
-
-def test_the_shipped_encoder_can_be_read() -> None:
-    encoder = read_static(MODELS / "static.npz")
-    assert encoder is not None
-    assert encoder.hashes.size > 10_000

@@ -81,12 +81,6 @@ def test_what_stays(text: str) -> None:
     assert body(text) == text
 
 
-def test_source_files_are_no_templates() -> None:
-    snapshot = MemorySnapshot({"pkg/issue_template.py": "# Something that is long enough\n"})
-    problem = Problem("title", "Something that is long enough")
-    assert without_boilerplate(problem, snapshot) == problem
-
-
 def test_takes_linear_time() -> None:
     snapshot = MemorySnapshot({"a.py": "x = 1\n"})
     for text in ("<!--" * 50_000, "*" * 200_000, "- [" * 60_000, " " * 200_000 + "x"):

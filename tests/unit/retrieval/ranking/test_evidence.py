@@ -82,7 +82,7 @@ def of_pieces(title: str, body: str = "") -> dict[str, dict[str, float]]:
 )
 def test_paths_are_found_by_their_longest_tail(mention: str, found: list[str]) -> None:
     paths = sorted(FILES)
-    assert [paths[number] for number in PathTable(paths, [mention]).find(mention)] == found
+    assert [paths[number] for number in PathTable(paths).find(mention)] == found
 
 
 def test_a_traceback_names_files_and_functions_last_frame_first() -> None:

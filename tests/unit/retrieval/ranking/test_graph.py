@@ -58,14 +58,6 @@ def test_files_that_import_each_other() -> None:
     }
 
 
-def test_the_best_seed_counts() -> None:
-    corpus = corpus_of(FILES)
-    send, late = (corpus.symbols.index(name) for name in ("Client.send", "Late.send"))
-    found = neighbours(corpus, {send: 0.2, late: 1.0}, {}).pieces
-    assert found[corpus.symbols.index("Base.send")]["same-name"].value == 0.5
-    assert found[send]["same-name"].value == 0.5
-
-
 def test_a_name_that_everyone_has_says_nothing() -> None:
     files = {f"m{n}.py": "def get():\n    pass\n" for n in range(MAX_DEFINERS + 1)}
     corpus = corpus_of({**files, "use.py": "def use():\n    return get()\n"})

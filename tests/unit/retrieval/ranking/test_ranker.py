@@ -6,12 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agent.errors import ConfigurationError
-from agent.retrieval.ranking import PRESETS, RetrievalOptions, preset
 from agent.retrieval.ranking import ranker as module
 from agent.retrieval.ranking.ranker import Ensemble, read_ranker, write_ranker
-from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights import MODELS, read_arrays, write_arrays
+from agent.retrieval.ranking.signals import PIECE_NAMES
+from agent.retrieval.weights import read_arrays, write_arrays
 from tests.support.models import random_ensemble, random_ranker, rows_at_random
 
 NAMES = ("score", "a", "b", "c")
@@ -66,19 +64,3 @@ def test_a_damaged_file_is_the_same_or_none(data: st.DataObject) -> None:
     if found is not None and found.keys() == {"a", "b"}:
         assert found["a"].tolist() == list(range(20))
     assert read_arrays(whole[:at]) is None
-
-
-def test_the_shipped_ranker_is_of_these_features() -> None:
-    ranker = read_ranker((MODELS / "ranker.npz").read_bytes())
-    assert ranker is not None, "features have changed: train the ranker again"
-    assert (ranker.files.names, ranker.pieces.names) == (FILE_NAMES, PIECE_NAMES)
-
-
-def test_names() -> None:
-    assert set(PRESETS) == {"default", "lexical", "original"}
-    assert preset("default") == RetrievalOptions()
-    assert not preset("lexical").embedding
-    original = preset("original")
-    assert (original.prefilter, original.filename_bonus, original.original) == (50, 0.2, True)
-    with pytest.raises(ConfigurationError, match="known: default, lexical, original"):
-        preset("best")
