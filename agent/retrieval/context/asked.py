@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -314,7 +315,7 @@ class AskedCode:
 def asked_code(
     names: Sequence[str],
     ranking: Ranking,
-    shown: Mapping[str, Iterable[Run]],
+    shown: Iterable[Mapping[str, Iterable[Run]]],
     snapshot: Snapshot,
     counter: TokenCounter,
     chunker: Chunker,
@@ -346,15 +347,14 @@ class _Answer:
         views: FileViews,
         counter: TokenCounter,
         budget: int,
-        shown: Mapping[str, Iterable[Run]],
+        shown: Iterable[Mapping[str, Iterable[Run]]],
     ) -> None:
         self._views = views
         self._counter = counter
         self._room = budget - counter.count(PREAMBLE)
-        self._shown = {
-            path: {number for run in ranges for number in _numbers(*run)}
-            for path, ranges in shown.items()
-        }
+        self._shown: defaultdict[str, set[int]] = defaultdict(set)
+        for path, run in ((p, run) for ranges in shown for p, own in ranges.items() for run in own):
+            self._shown[path] |= _numbers(*run)
         self._sent: dict[str, set[int]] = {}
         self._blocks: list[str] = []
         self._notes: list[str] = []
@@ -371,7 +371,7 @@ class _Answer:
         lines = {number for number in code.lines if not view.is_blank(number)}
         if not code.lines:
             return ""
-        if lines <= self._shown.get(code.path, set()) | self._sent.get(code.path, set()):
+        if lines <= self._shown[code.path] | self._sent.get(code.path, set()):
             return f"shown already: {code}"
         if self._put(code, code.lines, "whole") or not cut:
             return ""
@@ -463,12 +463,8 @@ class CodeRequests:
         shown: Iterable[Mapping[str, Sequence[Run]]],
         budget: int,
     ) -> AskedCode:
-        lines: dict[str, list[Run]] = {}
-        for ranges in shown:
-            for path, own in ranges.items():
-                lines.setdefault(path, []).extend(own)
         return asked_code(
-            names, ranking, lines, self.snapshot, self.counter, self.chunker, budget=budget
+            names, ranking, shown, self.snapshot, self.counter, self.chunker, budget=budget
         )
 
 

@@ -5,8 +5,6 @@ The extra `local` installs it as data; nothing is downloaded.
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
 import importlib.util
 import os
 import threading
@@ -61,9 +59,9 @@ class LocalEmbedder:
 
     @property
     def name(self) -> str:
-        """Model, digest of its network, and truncation: vectors of two networks never mix."""
+        """Model and truncation."""
         cut = "-".join(str(self._most[kind]) for kind in sorted(self._most))
-        return f"local/{_NAME}-{_digest(self._network)}@{cut}"
+        return f"local/{_NAME}@{cut}"
 
     @property
     def max_batch(self) -> int:
@@ -145,17 +143,6 @@ def _require(network: Path) -> None:
     for path in (network, _tokenizer_file()):
         if not path.is_file():
             raise ConfigurationError(f"local embeddings need {path.name}: re{_install()}")
-
-
-@functools.cache
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    except OSError as error:
-        raise ProviderError(
-            f"the local embedding model cannot be read ({error.strerror}): re{_install()}"
-        ) from error
 
 
 def _package(name: str) -> Path:

@@ -27,7 +27,6 @@ MAX_DEFINERS = 12
 """Most pieces or files that may share a name. A `get` that forty classes define is not evidence."""
 
 _MAX_IMPORTERS = 2_000  # most lines that are resolved to find importers of one name
-_FILTER_BITS = 16  # the filter's table has 2**16 entries; it removes most uses cheaply
 
 
 def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, float]) -> Evidence:
@@ -126,11 +125,7 @@ class _PieceLinks:
 
     def _users(self, names: NDArray[np.uint64]) -> defaultdict[int, list[int]]:
         uses = self.corpus.names.uses
-        mask = np.uint64((1 << _FILTER_BITS) - 1)
-        may_match = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
-        may_match[(names & mask).astype(np.int64)] = True
-        places = np.flatnonzero(may_match[(uses.values & mask).astype(np.int64)])
-        places = places[np.isin(uses.values[places], names)]
+        places = np.flatnonzero(np.isin(uses.values, names))
         pieces = np.searchsorted(uses.offsets, places, side="right") - 1
         users: defaultdict[int, list[int]] = defaultdict(list)
         for name, piece in zip(uses.values[places].tolist(), pieces.tolist(), strict=True):

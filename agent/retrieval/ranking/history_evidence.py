@@ -46,11 +46,12 @@ def history_evidence(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -
     churn = normalised(np.log1p(np.bincount(file[file >= 0], recency, len(corpus.files))))
     for number in np.flatnonzero(churn).tolist():
         evidence.add_file(number, Reason("churn", float(churn[number]), "changes often"))
-    weight = shares[table.touch_commit]
-    for number, value, note in _summed(table, file, table.touch_commit, weight):
+    touched = np.flatnonzero(shares[table.touch_commit] > 0)
+    files = ((int(file[row]), int(table.touch_commit[row]), 1.0) for row in touched)
+    for number, value, note in _summed(table, shares, files):
         evidence.add_file(number, Reason("history", value, note))
-    owner, commit, part = _piece_touches(table, corpus, path_file, shares)
-    for number, value, note in _summed(table, owner, commit, shares[commit] * part):
+    pieces = _piece_touches(table, corpus, path_file, shares)
+    for number, value, note in _summed(table, shares, pieces):
         evidence.add_piece(number, Reason("history-function", value, note))
     return evidence
 
@@ -90,21 +91,21 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _summed(
-    table: HistoryTable,
-    owner: NDArray[np.int64],
-    commit: NDArray[np.int64],
-    gains: NDArray[np.float64],
+    table: HistoryTable, shares: NDArray[np.float64], touches: Iterable[tuple[int, int, float]]
 ) -> Iterator[tuple[int, float, str]]:
-    """Yield each owner (-1 is none) with the sum of its gains, scaled to a maximum of 1."""
-    counted = (owner >= 0) & (gains > 0)
-    owner, commit, gains = owner[counted], commit[counted], gains[counted]
-    sums = normalised(np.bincount(owner, gains).astype(np.float64))
-    # Rising order of gain, and the newer of two equal commits last: the last one stays.
-    order = np.lexsort((-commit, gains))
-    best = dict(zip(owner[order].tolist(), commit[order].tolist(), strict=True))
-    for number in np.flatnonzero(sums).tolist():
-        name = f"{table.commits[best[number]][:10]}: {table.subjects[best[number]]}"
-        yield number, float(sums[number]), f"changed by a similar commit, {name}"
+    """Yield each owner (-1 is none) with its part of the shares of commits, at most 1."""
+    sums: defaultdict[int, float] = defaultdict(float)
+    best: dict[int, tuple[float, int]] = {}  # the newer of two equal commits
+    for owner, commit, part in touches:
+        if owner >= 0:
+            gain = float(shares[commit]) * part
+            sums[owner] += gain
+            best[owner] = max(best.get(owner, (0.0, 0)), (gain, -commit))
+    top = max(sums.values(), default=1.0)
+    for owner in sorted(sums):
+        commit = -best[owner][1]
+        name = f"{table.commits[commit][:10]}: {table.subjects[commit]}"
+        yield owner, sums[owner] / top, f"changed by a similar commit, {name}"
 
 
 def _piece_touches(
@@ -112,8 +113,8 @@ def _piece_touches(
     corpus: Corpus,
     path_file: NDArray[np.int64],
     shares: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return piece, commit and share for each function that a similar commit changed."""
+) -> Iterator[tuple[int, int, float]]:
+    """Yield piece, commit and share for each function that a similar commit changed."""
 
     @cache
     def _named(file: int) -> dict[str, list[int]]:
@@ -123,17 +124,11 @@ def _piece_touches(
                 by_name[piece.symbol.rpartition(".")[2]].append(number)
         return by_name
 
-    rows: list[tuple[int, int, float]] = []
     for row in np.flatnonzero(shares[table.function_commit] > 0):
         name = table.names[int(table.function_name[row])]
         pieces = _named(int(path_file[table.function_path[row]])).get(name, ())
-        commit = int(table.function_commit[row])
-        rows.extend((piece, commit, 1.0 / len(pieces)) for piece in pieces)
-    return (
-        np.array([piece for piece, _, _ in rows], dtype=np.int64),
-        np.array([commit for _, commit, _ in rows], dtype=np.int64),
-        np.array([part for _, _, part in rows], dtype=np.float64),
-    )
+        for piece in pieces:
+            yield piece, int(table.function_commit[row]), 1.0 / len(pieces)
 
 
 def cochange(table: HistoryTable, paths: Iterable[str]) -> dict[str, float]:

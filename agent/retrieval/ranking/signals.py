@@ -138,14 +138,9 @@ def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def ranks_of(chosen: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the ranks of the chosen positions among all: 1 is the highest; ties by position."""
-    values, ordered = scores[chosen], np.sort(scores)
-    ends = np.searchsorted(ordered, values, side="right")
-    places = scores.size - ends + 1
-    tied = ends - np.searchsorted(ordered, values) > 1
-    for value in np.unique(values[tied]):
-        mine = values == value
-        places[mine] += np.searchsorted(np.flatnonzero(scores == value), chosen[mine])
-    return places.astype(np.int64)
+    ranks = np.empty(scores.size, dtype=np.int64)
+    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, scores.size + 1)
+    return ranks[chosen]
 
 
 def _two_best(
@@ -200,9 +195,6 @@ def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
     positions = np.flatnonzero(scores > 0.0)
     if not positions.size:
         positions = np.arange(scores.size)
-    if positions.size > limit:
-        values = scores[positions]
-        positions = positions[values >= np.partition(values, -limit)[-limit]]
     return positions[np.argsort(-scores[positions], kind="stable")][:limit].astype(np.int64)
 
 

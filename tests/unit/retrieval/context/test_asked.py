@@ -66,7 +66,7 @@ def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCod
     return asked_code(
         names,
         ranking or Ranking((), (), 0),
-        shown or {},
+        [shown] if shown else [],
         MemorySnapshot(FILES),
         COUNTER,
         TreeSitterChunker(),
