@@ -14,14 +14,7 @@ from agent.iterative.actions import ReadActions
 from agent.iterative.working_copy import ActionResult
 from agent.run.attempts import Attempt
 from agent.run.prompting import as_data, describe_failure, make_prompt, render
-from agent.types import (
-    Message,
-    Prompt,
-    Tool,
-    ToolCall,
-    ToolDialogue,
-    ToolTurn,
-)
+from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
 from agent.types.protocols import TokenCounter
 
 # Share of the limit to which a conversation is shortened: further steps then find room, and the

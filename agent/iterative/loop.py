@@ -66,9 +66,7 @@ def fit_window(options: IterativeOptions, window: int | None) -> IterativeOption
     output = min(options.max_output_tokens, int(window * _REPLY_SHARE))
     history = int((window - output) * (1 - _MARGIN))
     return replace(
-        options,
-        max_output_tokens=output,
-        history_tokens=min(options.history_tokens, history),
+        options, max_output_tokens=output, history_tokens=min(options.history_tokens, history)
     )
 
 

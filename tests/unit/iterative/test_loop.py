@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -108,11 +107,6 @@ def test_actions_are_carried_out_and_finish_gives_the_patch():
     assert b"+    return a + b" in attempt.patch.diff
 
 
-def test_the_earlier_failure_is_told():
-    _, chat, _ = run(FINISH)
-    assert "Reply 1: no usable patch (malformed)." in chat.prompts[0].messages[-1].content
-
-
 def test_the_mode_starts_with_the_edits_that_tests_refuted_and_no_others():
     fixed = FILES["pkg/calc.py"].replace("-", "+")
     change = FileChange("pkg/calc.py", FILES["pkg/calc.py"].encode(), fixed.encode())
@@ -126,12 +120,6 @@ def test_the_mode_starts_with_the_edits_that_tests_refuted_and_no_others():
         assert ("have the edits of reply 2 already" in opening) is kept
         assert ("None of it is in effect" in opening) is not kept
     assert attempt.patch is None
-
-
-def test_edits_see_each_other_and_the_diff_is_against_the_base():
-    attempt, _, _ = run(edit("a - b", "a * b"), edit("a * b", "a + b"), FINISH)
-    assert b"-    return a - b\n+    return a + b\n" in attempt.patch.diff
-    assert b"a * b" not in attempt.patch.diff
 
 
 def test_a_failed_edit_is_explained_and_changes_nothing():
@@ -244,34 +232,6 @@ def test_a_spent_budget_ends_the_mode_with_the_edits():
         run(BudgetExceeded("$0 is left"))
 
 
-def test_the_dialogue_for_tools_says_the_same():
-    _, chat, _ = run(
-        json.dumps({"thought": "look", "actions": [{"action": "list"}, {"action": "read"}]}),
-        "what?",
-        FINISH,
-    )
-    prompt = chat.prompts[-1]
-    first, second = prompt.dialogue.turns
-    assert [(call.name, call.arguments) for call in first.calls] == [("list", {}), ("read", {})]
-    assert (first.said, len(first.results)) == ("look", 2)
-    assert "\n\n".join(first.results) == prompt.messages[3].content
-    assert (second.said, second.calls, len(second.results)) == ("what?", (), 1)
-    assert len({call.id for turn in prompt.dialogue.turns for call in turn.calls}) == 2
-
-
-def test_reading_beyond_the_end_and_absent_files_is_answered():
-    _, chat, _ = run(
-        act(action="read", path="pkg/none.py"),
-        act(action="read", path="pkg/calc.py", start=99),
-        act(action="list", path="nowhere"),
-        FINISH,
-    )
-    absent, beyond, nowhere = results(chat)
-    assert "no such file" in absent
-    assert "has 3 lines" in beyond
-    assert "no files below" in nowhere
-
-
 def test_several_regions_are_read_at_once_within_one_limit(monkeypatch):
     monkeypatch.setattr(working_copy, "MAX_READ_LINES", 4)
     regions = [
@@ -351,13 +311,3 @@ def test_results_are_left_out_by_their_worth():
     assert elided[4]
     assert not elided[-1]
     assert all("Turns left" in text for text in shown)
-
-
-def test_what_was_left_out_stays_out_and_the_rest_is_repeated_as_it_was():
-    replies = [
-        act(action="read", files=[{"path": "pkg/calc.py", "start": n % 2 + 1}]) for n in range(6)
-    ]
-    _, chat, _ = run(*replies, FINISH, history_tokens=1300)
-    for before, after in pairwise(chat.prompts):
-        kept = [m.content for m in before.messages if "elided" in m.content]
-        assert all(any(text == m.content for m in after.messages) for text in kept)

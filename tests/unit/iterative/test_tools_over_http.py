@@ -73,11 +73,7 @@ def anthropic_reply(calls: Calls, said: str | None = None) -> Mapping[str, Any]:
     return {"model": "m-001", "content": [*text, *uses], "stop_reason": reason, "usage": usage}
 
 
-WIRES = {
-    "openai": openai_reply,
-    "openrouter": openai_reply,
-    "anthropic": anthropic_reply,
-}
+WIRES = {"openai": openai_reply, "openrouter": openai_reply, "anthropic": anthropic_reply}
 
 
 def solve(
@@ -200,13 +196,3 @@ def test_a_server_that_refuses_tools_gets_json_actions(kind: str) -> None:
     assert '\\"action\\": \\"edit\\"' in json.dumps(chats[1])
     roles = {message["role"] for message in chats[-1]["messages"]}
     assert roles <= {"system", "user", "assistant"}
-
-
-def test_a_miners_proxy_gets_json_actions() -> None:
-    replies = [json.dumps({"action": "list"}), json.dumps({"action": "finish", "edits": []})]
-    with loopback(*[Scripted(json.dumps(text)) for text in replies]) as server:
-        attempt, _ = solve(server, "miner")
-        bodies = [request.json for request in server.requests]
-    assert attempt.parse_failure.kind == "no-edit"
-    assert all(body["tool_mode"] == "none" and "tools" not in body for body in bodies)
-    assert '"action": "list"' in bodies[0]["messages"][0]["content"]

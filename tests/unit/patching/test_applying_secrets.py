@@ -92,14 +92,6 @@ def test_what_was_there_and_what_is_made_up_passes(edits: tuple[Edit, ...]) -> N
     assert isinstance(apply(*edits), AppliedPatch)
 
 
-def test_a_key_may_move_with_the_code_that_holds_it() -> None:
-    edits = (
-        SearchReplace("app.py", f'TOKEN = "{TOKEN}"\n', ""),
-        SearchReplace("empty.py", "x = 1", f'TOKEN = "{TOKEN}"'),
-    )
-    assert isinstance(apply(*edits), AppliedPatch)
-
-
 def test_a_mask_is_never_written_over_the_value_it_stands_for() -> None:
     """Write a mask with a search of the line beside it, a whole file, or a lenient match."""
     whole = CreateFile("db.py", f'DB_PASSWORD = "{MASK}"\nlimit = 2\n', replace_existing=True)
@@ -117,12 +109,6 @@ def test_a_search_text_with_a_mask_is_told_what_the_mask_is() -> None:
     assert [c.text for f in done.failures for c in f.candidates] == [
         f'DB_PASSWORD = "{MASK}"\nlimit = 1'
     ]
-
-
-def test_a_file_that_speaks_of_masks_can_be_edited() -> None:
-    files = MemoryFiles({"masking.py": f'MASK = "{MASK}"\nx = 1\n'})
-    proposal = PatchProposal((SearchReplace("masking.py", "x = 1", "x = 2"),))
-    assert isinstance(apply_proposal(proposal, files), AppliedPatch)
 
 
 def test_a_reproduction_test_is_no_way_out() -> None:

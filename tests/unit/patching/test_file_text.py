@@ -68,12 +68,6 @@ def test_a_character_that_the_encoding_lacks_is_refused() -> None:
     assert "iso8859-1, which has no U+2192" in refused
 
 
-def test_a_coding_cookie_counts_in_python_only() -> None:
-    file = open_text(b"# coding: latin-1\nb\n")
-    assert file is not None
-    assert file.splice(18, 19, "\u00e9") == Spliced(b"# coding: latin-1\n\xc3\xa9\n", 2)
-
-
 def test_stateful_encodings_are_edited_without_loss_or_not_at_all() -> None:
     japanese = "# coding: iso2022_jp\nx = '日本'\ny = 1\n".encode("iso2022_jp")
     after = japanese.replace(b"y = 1", b"y = 2")

@@ -14,10 +14,8 @@ from agent.patching.parsing import load_json, parse_reply
 from agent.types import (
     CreateFile,
     DeleteFile,
-    Edit,
     ParseFailure,
     PatchProposal,
-    RenameFile,
     ReproductionTest,
     SearchReplace,
 )
@@ -115,12 +113,6 @@ def test_null_fields_count_as_absent() -> None:
     assert outcome == PatchProposal(WANTED, reader="json")
 
 
-@pytest.mark.parametrize("line", [0, -4])
-def test_a_hint_that_names_no_line_is_dropped(line: int) -> None:
-    outcome = parse_reply(json.dumps({"edits": [{**EDIT, "line": line}]}))
-    assert outcome == PatchProposal(WANTED, reader="json")
-
-
 # ---------------------------------------------------------------------------------------- failures
 
 
@@ -182,14 +174,6 @@ def test_schema_problems_name_their_place(reply: Any, reason: str) -> None:
     assert reason in outcome.reason
 
 
-def test_all_schema_problems_are_named_at_once() -> None:
-    outcome = failure(json.dumps({"edits": [{"path": "a", "search": 1}, {"create": "x"}]}))
-    assert outcome.reason == (
-        "edits[0].search: Input should be a valid string; edits[0].replace: Field required; "
-        "edits[1].path: Field required"
-    )
-
-
 @pytest.mark.parametrize("text", ["I cannot help with that.", "null", "17", "{x}", "[]"])
 def test_a_reply_without_an_object_is_malformed(text: str) -> None:
     assert failure(text).kind == "malformed"
@@ -240,48 +224,6 @@ def test_nothing_is_half_read(text: str) -> None:
 
 # -------------------------------------------------------------------------------------- properties
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-_EDITS: st.SearchStrategy[Edit] = st.one_of(
-    st.builds(SearchReplace, _TEXT, _TEXT, _TEXT, st.none() | st.integers(1, 10**6)),
-    st.builds(CreateFile, _TEXT, _TEXT),
-    st.builds(DeleteFile, _TEXT),
-)
-_PROPOSALS = st.builds(
-    PatchProposal,
-    st.lists(_EDITS, min_size=1, max_size=4, unique=True).map(tuple),
-    _TEXT,
-    st.none() | st.builds(ReproductionTest, _TEXT, _TEXT),
-    st.lists(_TEXT, max_size=3).map(tuple),
-)
-
-
-def as_json(proposal: PatchProposal) -> str:
-    def edit(one: Edit) -> dict[str, object]:
-        match one:
-            case SearchReplace(path, search, replace, line):
-                return {"path": path, "search": search, "replace": replace, "line": line}
-            case CreateFile(path, content):
-                return {"path": path, "create": content}
-            case DeleteFile(path):
-                return {"path": path, "delete": True}
-            case RenameFile():
-                raise AssertionError
-
-    test = proposal.reproduction_test
-    return json.dumps(
-        {
-            "thought": proposal.thought,
-            "edits": [edit(one) for one in proposal.edits],
-            "reproduction_test": {"path": test.path, "content": test.content} if test else None,
-            "missing": list(proposal.missing),
-        }
-    )
-
-
-@given(_PROPOSALS)
-def test_valid_proposals_round_trip(proposal: PatchProposal) -> None:
-    assert parse_reply(as_json(proposal)) == proposal
-
 
 @given(st.text() | st.text("{}[]\"'\\,:/*\n` <>=SEARCHREPLACEedits", max_size=60))
 def test_arbitrary_text_never_raises(text: str) -> None:
@@ -290,22 +232,11 @@ def test_arbitrary_text_never_raises(text: str) -> None:
             outcome.reason.encode()  # printable: no half surrogates
 
 
-@given(st.integers(0, len(FULL) - 1), st.integers(0, 255), st.booleans())
-def test_flipped_replies_never_raise(place: int, byte: int, fenced: bool) -> None:
-    data = bytearray(FULL.encode())
-    data[place] = byte
-    text = data.decode("utf-8", "surrogateescape")
-    outcome = parse_reply(f"```json\n{text}\n```" if fenced else text)
-    if isinstance(outcome, ParseFailure):
-        outcome.reason.encode()
-
-
 _BIG = 10_000_000
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
+_UNITS = (
+    *(
         "{",
         "[",
         '{"',
@@ -319,30 +250,17 @@ _BIG = 10_000_000
         "<think>",
         "\\",
         "a",
-        '{"edits":[1]}',
-        '{"edits":',
-        "<<<<<<< SEARCH\n",
-        "```json\n{",
-        '{"edits":["',
-        " \n",
-        "//",
-        "a.py \n",
-    ],
+    ),
+    *('{"edits":[1]}', '{"edits":', "<<<<<<< SEARCH\n", "```json\n{", '{"edits":["', " \n", "//"),
+    *("a.py \n", "a"),
 )
+
+
+@pytest.mark.parametrize("unit", _UNITS)
 def test_ten_megabytes_of_anything_take_less_than_two_seconds(unit: str) -> None:
     text = unit * (_BIG // len(unit))
     started = time.process_time()
     assert isinstance(parse_reply(text), ParseFailure)
-    assert time.process_time() - started < 2
-
-
-def test_ten_megabytes_of_reply_take_less_than_two_seconds() -> None:
-    content = 'x = "text"\n' * (_BIG // 11)
-    reply = json.dumps({"edits": [{"path": "a.py", "create": content}]}).replace("}]", "},]")
-    started = time.process_time()
-    assert parse_reply(reply) == PatchProposal(
-        (CreateFile("a.py", content),), reader="json-lenient"
-    )
     assert time.process_time() - started < 2
 
 
@@ -359,10 +277,6 @@ def test_ten_megabytes_of_reply_take_less_than_two_seconds() -> None:
 )
 def test_load_json_gives_an_action(text: str) -> None:
     assert load_json(text) == {"action": "read", "path": "a.py"}
-
-
-def test_load_json_gives_a_patch() -> None:
-    assert load_json(FULL) == json.loads(FULL)
 
 
 @pytest.mark.parametrize(

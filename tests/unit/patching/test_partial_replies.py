@@ -142,7 +142,3 @@ def test_a_reply_cut_anywhere_is_joined(at: int, repeated: int) -> None:
     rest = REPLY[max(0, len(begun) - repeated) :]
     whole = joined_reply(REPLY[:at], rest, finish_reason="stop")
     assert parse_reply(whole) == parse_reply(REPLY)
-
-
-def test_a_reply_that_begins_again_is_taken_alone() -> None:
-    assert joined_reply(REPLY[:40], REPLY, finish_reason="stop") == REPLY

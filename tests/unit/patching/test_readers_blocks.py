@@ -54,24 +54,11 @@ def test_a_block_right_after_another_is_for_the_same_file() -> None:
     assert outcome == (SearchReplace("a.py", "old\n", "new\n"),) * 2
 
 
-def test_several_files() -> None:
-    outcome = read_blocks(f"a.py\n{BLOCK}\nb.py\n{BLOCK}")
-    assert outcome == (
-        SearchReplace("a.py", "old\n", "new\n"),
-        SearchReplace("b.py", "old\n", "new\n"),
-    )
-
-
 @pytest.mark.parametrize("length", [5, 7, 9])
 def test_marker_lengths_and_line_ends(length: int) -> None:
     text = f"a.py\n{'<' * length} SEARCH\nold\n{'=' * length}\n\n{'>' * length} REPLACE"
     assert read_blocks(text) == (SearchReplace("a.py", "old\n", "\n"),)
     assert read_blocks(text.replace("\n", "\r\n")) == (SearchReplace("a.py", "old\n", "\n"),)
-
-
-def test_empty_parts() -> None:
-    text = "a.py\n<<<<<<< SEARCH\n=======\n>>>>>>> REPLACE\n"
-    assert read_blocks(text) == (SearchReplace("a.py", "", ""),)
 
 
 def test_an_underline_is_told_from_the_divider_by_its_length() -> None:
@@ -131,9 +118,3 @@ def test_conflict_markers_are_edited_with_longer_markers() -> None:
     conflict = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> main\n"
     text = f"a.py\n<<<<<<<<< SEARCH\n{conflict}=========\nb\n>>>>>>>>> REPLACE\n"
     assert read_blocks(text) == (SearchReplace("a.py", conflict, "b\n"),)
-
-
-def test_cut_off_at_the_output_limit() -> None:
-    outcome = read_blocks(f"a.py\n{BLOCK}", cut_off=True)
-    assert isinstance(outcome, ParseFailure)
-    assert outcome.kind == "truncated"

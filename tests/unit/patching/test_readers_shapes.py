@@ -72,10 +72,7 @@ def test_cut_off_json_with_foreign_keys_is_not_read_as_whole() -> None:
         ("--- calc.py\n+++ calc.py\n@@\n", None),
         ("--- calc.py\n+++ calc.py\n@@ def add(a, b): @@\n", None),
         ("--- calc.py\n+++ calc.py\n", None),
-        (
-            "--- calc.py\t2024-01-01 00:00:00\n+++ calc.py\t2024-01-01 00:00:01\n@@ -1 +1 @@\n",
-            1,
-        ),
+        ("--- calc.py\t2024-01-01 00:00:00\n+++ calc.py\t2024-01-01 00:00:01\n@@ -1 +1 @@\n", 1),
         ("--- calc.py\n+++ patched_calc.py\n@@ -1,2 +1,2 @@\n", 1),
         ("--- calc.py.orig\n+++ calc.py\n@@ -1,2 +1,2 @@\n", 1),
         (
@@ -237,19 +234,6 @@ def test_what_is_no_whole_file(text: str, kind: str, reason: str) -> None:
     assert reason in outcome.reason
 
 
-@pytest.mark.parametrize(
-    "comment",
-    ["# handle the other case", "# keep the previous value", "    ...", "# e.g. a, b, ..."],
-)
-def test_comments_that_leave_nothing_out(comment: str) -> None:
-    text = f"a.py\n```python\nx = 1\n{comment}\ny = 2\n```"
-    assert read(text, "whole-files") == (CreateFile("a.py", f"x = 1\n{comment}\ny = 2\n", True),)
-
-
-def test_a_snippet_without_a_name_is_no_file() -> None:
-    assert failure("For example:\n```python\nprint(1)\n```").kind == "malformed"
-
-
 # ---------------------------------------------------------------------------- thinking and examples
 
 
@@ -260,11 +244,6 @@ def test_edits_of_the_thinking_are_not_taken() -> None:
     assert read(f"<think>{draft}</think>{final}", "json") == wanted
     assert read(f"Perhaps {draft}\n</think>\n{final}", "json") == wanted
     assert failure(f"<think>{draft}").kind == "truncated"
-
-
-def test_a_repeated_edit_is_one_edit() -> None:
-    block = f"calc.py\n<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
-    assert read(f"{block}\nOnce more, all changes:\n\n{block}", "search-replace") == (EDIT,)
 
 
 def test_a_shape_inside_another_is_content() -> None:

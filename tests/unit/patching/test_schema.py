@@ -32,17 +32,6 @@ def test_every_object_is_closed_and_requires_all_it_has() -> None:
         assert node["required"] == list(node["properties"])
 
 
-def test_the_model_thinks_before_it_edits() -> None:
-    assert list(reply_schema()["properties"]) == [
-        "thought",
-        "edits",
-        "reproduction_test",
-        "missing",
-        "wrong_tests",
-        "outdated_tests",
-    ]
-
-
 @pytest.mark.parametrize(
     "given", [None, "tests/t.py", [1], [{"path": "tests/t.py"}], [{"path": "a", "reason": " "}]]
 )

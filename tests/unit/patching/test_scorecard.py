@@ -22,8 +22,7 @@ def test_no_edit_is_applied_wrongly_or_refused_without_need(
 
 
 @pytest.mark.parametrize(
-    ("kind", "outcome"),
-    [("none", Outcome.RIGHT), ("place occurs twice", Outcome.REFUSED)],
+    ("kind", "outcome"), [("none", Outcome.RIGHT), ("place occurs twice", Outcome.REFUSED)]
 )
 def test_shapes_agree(rows: list[Row], kind: str, outcome: Outcome) -> None:
     outcomes = {row.case.shape: row.outcome for row in rows if row.case.kind == kind}

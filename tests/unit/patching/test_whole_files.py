@@ -54,19 +54,6 @@ def test_a_whole_file_that_may_be_two_is_refused() -> None:
     assert "did you mean lib/b/c.py or src/b/c.py" in outcome.reason
 
 
-def test_a_bare_name_that_two_folders_have_is_refused_whatever_they_hold() -> None:
-    outcome = apply(whole("c.py", [f"other_{k} = {k}" for k in range(30)]))
-    assert isinstance(outcome, ApplyFailure)
-    assert outcome.failures[0].kind == "unknown-file"
-    assert "did you mean lib/b/c.py or src/b/c.py; give the whole path" in outcome.failures[0].told
-
-
-def test_a_whole_file_in_a_folder_of_its_own_is_new_though_others_have_its_name() -> None:
-    outcome = apply(whole("new/c.py", ["x = 1"]))
-    assert isinstance(outcome, AppliedPatch)
-    assert [change.path for change in outcome.changes] == ["new/c.py"]
-
-
 def test_a_whole_file_that_is_like_none_is_new() -> None:
     outcome = apply(whole("other/a.py", ["x = 1"]))
     assert isinstance(outcome, AppliedPatch)
