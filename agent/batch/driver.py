@@ -131,7 +131,7 @@ class Driver:
         Raises OSError if the journal cannot be written.
         """
         self._restore()
-        self.predictions.write(now=True)
+        self.predictions.write()
         with ThreadPoolExecutor(self.plan.workers) as pool:
             try:
                 self._fill(pool)
@@ -146,7 +146,7 @@ class Driver:
                 raise
         if self._cancelling is not None:
             await self._cancelling
-        self.predictions.write(now=True)
+        self.predictions.write()
 
     @property
     def spent(self) -> Spending:

@@ -30,7 +30,7 @@ from agent.datasets import (
     check_folder,
     check_output,
     choose_form,
-    read_tasks,
+    read_instances,
 )
 from agent.errors import ConfigurationError, ProviderError, SandboxUnavailable, Status
 from agent.settings import Settings, load
@@ -57,8 +57,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
     if folder.absolute() == plan.output.absolute():
         raise ConfigurationError(f"--output {plan.output}: is the run's folder; name a file")
     fingerprint = Fingerprint.of(settings, plan.dataset, model)
-    order = dict[str, None]()  # the ids of the whole data set
-    rows = list(read_tasks(plan.dataset, plan.selection, order))
+    rows = list(read_instances(plan.dataset, SolverTask, plan.selection))
     tasks = [row for row in rows if not isinstance(row, InputProblem)]
     _check_tasks(plan, tasks)
     if plan.total_cost is not None:
@@ -71,7 +70,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
             contextlib.closing(Journal(folder / JOURNAL)) as journal,
         ):
             form = choose_form(plan.output, plan.form)
-            predictions = PredictionsWriter(plan.output, form, name, order)
+            predictions = PredictionsWriter(plan.output, form, name, [t.instance_id for t in tasks])
             seconds = _LIVES * settings.timeout + _MARGIN_SECONDS
             driver = Driver(
                 plan, tasks, journal, predictions, progress, engine, settings.max_cost, seconds

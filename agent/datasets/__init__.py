@@ -9,14 +9,13 @@ git repository of an instance in the folder of `--repos`.
 from agent.datasets.changed_lines import Insertion, PatchedFile, parse_patch
 from agent.datasets.instances import (
     GoldInstance,
-    RowIndex,
     ScoringInstance,
     SolverTask,
     Split,
     folder_name,
     load_dataset,
     part_of,
-    read_tasks,
+    read_instances,
 )
 from agent.datasets.predictions import (
     Prediction,
@@ -37,7 +36,6 @@ __all__ = [
     "Prediction",
     "PredictionsForm",
     "PredictionsWriter",
-    "RowIndex",
     "RowSelection",
     "ScoringInstance",
     "SolverTask",
@@ -52,6 +50,6 @@ __all__ = [
     "parse_patch",
     "part_of",
     "read_files",
+    "read_instances",
     "read_predictions",
-    "read_tasks",
 ]

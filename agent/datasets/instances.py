@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
@@ -143,35 +143,27 @@ def folder_name(instance_id: str) -> str:
     return f"{stem[:_LONGEST_STEM]}~{digest[:16]}"
 
 
-# ------------------------------------------------------------------------------------- solver
+# ------------------------------------------------------------------------------------- readers
 
 
-def read_tasks(
-    path: Path, selection: RowSelection, seen: dict[str, None] | None = None
-) -> Iterator[SolverTask | InputProblem]:
+def read_instances(
+    path: Path, kind: type[_View], selection: RowSelection | None = None
+) -> Iterator[_View | InputProblem]:
     """Yield the selected rows in the order of the file, each id once; a bad row as its problem.
 
-    `seen` is filled with the ids of all usable rows, selected or not, in the same order. Raises
-    ConfigurationError when the file itself cannot be read.
+    Raises ConfigurationError when the file itself cannot be read.
     """
     places: dict[str, str] = {}
     for number, row in enumerate(read_rows(path)):
-        task = view_of(row, SolverTask)
-        name = task.instance_id if isinstance(task, SolverTask) else ""
-        if seen is not None and name:
-            seen.setdefault(name)
-        if not selection.takes(number, name):
+        name = row.instance_id
+        if selection is not None and not selection.takes(number, name):
             continue
         first = places.setdefault(name, row.place) if name else row.place
-        yield task if first == row.place else _repeated(row, name, first)
-
-
-def _repeated(row: DatasetRow, name: str, first: str) -> InputProblem:
-    reason = f"{name} again, first at {first}; the first counts"
-    return InputProblem("duplicate-row", row.place, reason, name)
-
-
-# ---------------------------------------------------------------------------------- retrieval
+        if first == row.place:
+            yield view_of(row, kind)
+        else:
+            reason = f"{name} again, first at {first}; the first counts"
+            yield InputProblem("duplicate-row", row.place, reason, name)
 
 
 def load_dataset(path: Path) -> tuple[GoldInstance, ...]:
@@ -180,17 +172,10 @@ def load_dataset(path: Path) -> tuple[GoldInstance, ...]:
     Raises ConfigurationError, with the file and the line, for a row that cannot be used or that
     comes twice.
     """
-    places: dict[str, str] = {}
     instances: list[GoldInstance] = []
-    for row in read_rows(path):
-        instance = view_of(row, GoldInstance)
+    for instance in read_instances(path, GoldInstance):
         if isinstance(instance, InputProblem):
-            raise ConfigurationError(f"{row.place}: {instance.reason}; correct the row")
-        first = places.setdefault(instance.instance_id, row.place)
-        if first != row.place:
-            raise ConfigurationError(
-                f"{row.place}: {instance.instance_id} again, first at {first}; remove one of them"
-            )
+            raise ConfigurationError(f"{instance.place}: {instance.reason}; correct the row")
         instances.append(instance)
     if not instances:
         raise ConfigurationError(f"{path}: no rows; give a data set as JSON lines or a JSON array")
@@ -213,62 +198,3 @@ def is_for_tuning(repo: str) -> bool:
     name = repo.lower()
     digest = hashlib.sha256(f"{SPLIT_SALT}:{_FORKS.get(name, name)}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < TUNE_SHARE * 2**64
-
-
-# ------------------------------------------------------------------------------------ scoring
-
-
-class RowIndex:
-    """The rows of a data set that predictions are for, by id.
-
-    `ids` are those of all selected rows in their order, `problems` what is wrong with the others.
-    """
-
-    def __init__(self, path: Path, selection: RowSelection, wanted: Collection[str] | None) -> None:
-        """`wanted` are the ids that `read` will be asked for, None for all.
-
-        Raises ConfigurationError when the file cannot be read.
-        """
-        self._rows: dict[str, ScoringInstance | InputProblem] = {}
-        self._places: dict[str, str] = {}
-        self.ids: list[str] = []
-        self.problems: list[InputProblem] = []
-        places = self._places
-        for number, row in enumerate(read_rows(path)):
-            name = row.instance_id
-            if not selection.takes(number, name):
-                continue
-            if not name:
-                self.problems.append(_without_id(row))
-                continue
-            if places.setdefault(name, row.place) != row.place:
-                self.problems.append(_repeated(row, name, places[name]))
-                continue
-            view = view_of(row, ScoringInstance)
-            if wanted is None or name in wanted:
-                self._rows[name] = view
-                self.ids.append(name)
-                continue
-            if isinstance(view, InputProblem):
-                self.problems.append(view)
-            if name in selection.ids or isinstance(view, ScoringInstance):
-                self.ids.append(name)
-
-    def read(self, instance_id: str) -> ScoringInstance | InputProblem:
-        """Return the row of a wanted id. Raises KeyError for any other id."""
-        row = self._rows[instance_id]
-        if isinstance(row, InputProblem) or row.fail_to_pass or row.pass_to_pass:
-            return row
-        reason = "FAIL_TO_PASS, PASS_TO_PASS: no test decides"
-        return InputProblem("bad-row", self._places[instance_id], reason, instance_id)
-
-    def has(self, instance_id: str) -> bool:
-        """Return whether `read` can be asked for this id."""
-        return instance_id in self._rows
-
-
-def _without_id(row: DatasetRow) -> InputProblem:
-    reason = row.mistake or (
-        "instance_id: a text is needed" if isinstance(row.value, dict) else "not a JSON object"
-    )
-    return InputProblem("bad-row", row.place, reason)

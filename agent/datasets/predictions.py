@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,6 @@ _EXPECTED = {
     "model_name_or_path": "a text",
     "model_patch": "a diff as a text, or null,",
 }
-
-# Writing takes at most a tenth of the time: a file of many thousand entries is not written again
-# after each instance. Nothing is lost by that, because the results are in the run folder.
-_REST_SHARE = 9.0
 
 
 class Prediction(BaseModel):
@@ -167,7 +162,6 @@ class PredictionsWriter:
         self._model = model
         self._ranks = {name: rank for rank, name in enumerate(ids)}
         self._entries: dict[str, bytes] = {}
-        self._rest_until = 0.0
         self._dirty = True
         self.failure: OSError | None = None
 
@@ -187,22 +181,16 @@ class PredictionsWriter:
         self._entries[name] = json.dumps(entry).encode("ascii")
         self._dirty = True
 
-    def write(self, *, now: bool = False) -> None:
-        """Write the file if an entry is new and the last write is long enough ago.
-
-        With `now`, the last write does not matter.
-        """
-        begin = time.monotonic()
-        if not self._dirty or (begin < self._rest_until and not now):
+    def write(self) -> None:
+        """Write the file if an entry is new."""
+        if not self._dirty:
             return
         try:
             replace_file(self._path, self._parts())
         except OSError as error:
             self.failure = error
-            return
-        self.failure, self._dirty = None, False
-        end = time.monotonic()
-        self._rest_until = end + _REST_SHARE * (end - begin)
+        else:
+            self.failure, self._dirty = None, False
 
     def _parts(self) -> Iterator[bytes]:
         if not self._entries:

@@ -9,6 +9,7 @@ must succeed.
 from __future__ import annotations
 
 import re
+import shlex
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -152,7 +153,10 @@ class Trees:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The results of all runs. `blame` says why nothing could run, if not due to the prediction."""
+    """The results of all runs. `blame` says why nothing could run, if not due to the prediction.
+
+    `log` has the ends of their outputs.
+    """
 
     judged: Judged
     reason: str
@@ -161,6 +165,7 @@ class Findings:
     suspicion: str = ""
     notes: tuple[str, ...] = ()
     blame: str = ""
+    log: str = ""
 
 
 def why_no_tests(suite: Suite, tools: Tools, *, named: bool) -> str:
@@ -176,10 +181,7 @@ def why_no_tests(suite: Suite, tools: Tools, *, named: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GivenTests:
-    """Runs the given tests of a row with the prediction, and on other trees if needed.
-
-    `say` is called with the name of each run.
-    """
+    """Runs the given tests of a row with the prediction, and on other trees if needed."""
 
     executor: SuiteExecutor
     snapshot: Snapshot
@@ -187,7 +189,6 @@ class GivenTests:
     tools: Tools
     case: ScoringInstance
     trees: Trees
-    say: Callable[[str], None]
     cancel: threading.Event
     runs: dict[str, TestRun] = field(default_factory=dict)
 
@@ -208,6 +209,7 @@ class GivenTests:
             suspicion=doubt,
             notes=_notes(judged, run, self.trees.gold),
             blame=blame,
+            log="\n".join(_logged(where, run) for where, run in self.runs.items()),
         )
 
     def _test_id(self, name: str) -> str:
@@ -227,7 +229,6 @@ class GivenTests:
     def _run(self, where: str, changes: Sequence[FileChange]) -> TestRun:
         """Run each tree once, with those of the test files that it has."""
         if where not in self.runs:
-            self.say(where)
             self.runs[where] = self._run_files(merged(changes, self.trees.tests.changes), where)
         return self.runs[where]
 
@@ -275,6 +276,11 @@ class GivenTests:
         base, patched = self.executor.replay(job, sides, self.cancel)
         replays = Replays(base, patched)
         return "; ".join(sorted({replays.why_loose(name) for name in names} - {""}))
+
+
+def _logged(where: str, run: TestRun) -> str:
+    ended = f"{run.ended} (exit code {run.exit_code}) after {run.seconds:.1f} s"
+    return f"==> {where}\n$ {shlex.join(run.command)}\n{run.output_tail}\n==> {ended}\n"
 
 
 def _reason(judged: Judged, run: TestRun, doubt: str) -> str:

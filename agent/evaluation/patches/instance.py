@@ -26,7 +26,6 @@ from agent.evaluation.patches.given_tests import (
 from agent.evaluation.patches.report import (
     ErrorKind,
     PatchOutcome,
-    RecordingSandbox,
     ResultFolder,
     Scored,
     key_of,
@@ -96,22 +95,22 @@ def score(order: Order, means: Means, folder: ResultFolder, cancel: threading.Ev
     """
     started = time.monotonic()
     try:
-        scored, fresh = _scored(order, means, folder, cancel)
+        scored, log = _scored(order, means, folder, cancel)
     except _Setback as back:
-        fresh = True
+        log = ""
         error: ErrorKind = "stopped" if back.outcome == "error" and cancel.is_set() else back.error
         scored = _result(order, back.outcome, error=error, reason=back.reason)
-    if fresh and scored.error != "stopped":
+    if log is not None and scored.error != "stopped":
         seconds = round(time.monotonic() - started, 3)
         scored = scored.model_copy(update={"seconds": seconds})
-        folder.write(scored, order.prediction.patch)
+        folder.write(scored, order.prediction.patch, log)
     return scored
 
 
 def _scored(
     order: Order, means: Means, folder: ResultFolder, cancel: threading.Event
-) -> tuple[Scored, bool]:
-    """Return the result, and whether it is new."""
+) -> tuple[Scored, str | None]:
+    """Return the result and the log of its runs; no log for the kept result of an earlier run."""
     if not order.prediction.patch:
         raise _Setback("empty-patch", "no patch")
     with _commit(order) as (git, commit):
@@ -121,13 +120,12 @@ def _scored(
     key = _key(order, means, environment, image)
     kept = folder.read(key)
     if kept is not None:
-        return kept.model_copy(update={"kept": True}), False
+        return kept.model_copy(update={"kept": True}), None
     snapshot = _snapshot(order, commit)
-    log = folder.open_log()
-    findings, words = _run(order, means, trees, snapshot, environment, image, log, cancel)
+    findings, words = _run(order, means, trees, snapshot, environment, image, cancel)
     if cancel.is_set():
         raise _Setback("error", "stopped before its end", "stopped")
-    return _of_findings(order, findings, key, words), True
+    return _of_findings(order, findings, key, words), findings.log
 
 
 # ------------------------------------------------------------------------------------ preparation
@@ -241,7 +239,6 @@ def _run(
     snapshot: Snapshot,
     environment: Environment | None,
     image: str,
-    log: Path,
     cancel: threading.Event,
 ) -> tuple[Findings, str]:
     """Run the tests. Return the findings and a description of the environment."""
@@ -250,17 +247,16 @@ def _run(
         options, words = _options(order.case, means, snapshot, environment, image)
     except (ConfigurationError, SandboxError) as error:
         raise _Setback("error", str(error), "environment") from None
-    recording = RecordingSandbox(sandbox, log)
     changed = [change.path for change in trees.patch.changes]
     try:
-        with closing(SuiteExecutor(snapshot, recording, options, lambda _: None)) as executor:
+        with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as executor:
             suite, tools = executor.suite(changed, cancel)
             problem = why_no_tests(suite, tools, named=environment is not None)
             if problem:
                 raise _Setback("error", problem, "environment")
             trees, notes = _without_steering(trees, snapshot, tools.modules)
             findings = GivenTests(
-                executor, snapshot, suite, tools, order.case, trees, recording.say, cancel
+                executor, snapshot, suite, tools, order.case, trees, cancel
             ).findings()
     except WorkspaceError as error:
         raise _Setback("not-applied", str(error)) from None

@@ -17,8 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shlex
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +28,6 @@ from agent.errors import Status
 from agent.results.kept import PATCH, read_result
 from agent.shared.files import replace_file
 from agent.types import Verdict
-from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
 PatchOutcome = Literal["resolved", "unresolved", "empty-patch", "not-applied", "error"]
 
@@ -415,16 +412,10 @@ class ResultFolder:
             return None
         return found if found.key == key else None
 
-    def open_log(self) -> Path:
-        """Create an empty log, and return its path."""
+    def write(self, scored: Scored, patch: str, log: str = "") -> None:
+        """Write a result, `result.json` last. `log` is the output of the test runs."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        log = self._folder / LOG
-        log.write_bytes(b"")
-        return log
-
-    def write(self, scored: Scored, patch: str) -> None:
-        """Write a result, `result.json` last."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self._folder / LOG, [log.encode("utf-8", "replace")])
         replace_file(self._folder / PATCH, [patch.encode("utf-8", "surrogatepass")])
         report = {scored.instance_id: scored.of_harness()}
         replace_file(self._folder / REPORT, [_json(report)])
@@ -433,36 +424,3 @@ class ResultFolder:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode("ascii")
-
-
-class RecordingSandbox(WrappedSandbox):
-    """Runs commands in `inner`, and appends command lines and output of test runs to `log`."""
-
-    def __init__(self, inner: Sandbox, log: Path) -> None:
-        super().__init__(inner)
-        self._log = log
-        self._lock = threading.Lock()
-
-    def run(
-        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
-    ) -> RunResult:
-        """Run, then write the log. Raises SandboxError, and OSError if the disk is full."""
-        result = self.inner.run(command, workspace, cancel=cancel)
-        if command.report:
-            self._write(command, result)
-        return result
-
-    def say(self, text: str) -> None:
-        """Append a line that is not output of a test."""
-        self._append(f"==> {text}\n".encode("utf-8", "replace"))
-
-    def _write(self, command: Command, result: RunResult) -> None:
-        ended = result.detail or f"exit code {result.exit_code}"
-        head = f"$ {shlex.join(command.argv)}\n".encode("utf-8", "replace")
-        tail = f"\n==> {result.ended} ({ended}) after {result.seconds:.1f} s\n\n".encode()
-        error = b"\n--- stderr ---\n" + result.stderr if result.stderr.strip() else b""
-        self._append(head + result.stdout + error + tail)
-
-    def _append(self, data: bytes) -> None:
-        with self._lock, self._log.open("ab") as file:
-            file.write(data)

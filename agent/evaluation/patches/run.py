@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from agent.datasets import (
     InputProblem,
     Prediction,
-    RowIndex,
     RowSelection,
     ScoringInstance,
     check_folder,
     find_repository,
+    read_instances,
     read_predictions,
 )
 from agent.errors import ConfigurationError, SandboxUnavailable
@@ -78,16 +78,16 @@ class ScoringOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The rows, the predictions by id (None for a row's own patch), and unusable entries."""
+    """Rows and predictions by id (None for a row's own patch), and unusable entries."""
 
-    rows: RowIndex
+    rows: Mapping[str, ScoringInstance | InputProblem]
     predictions: Mapping[str, Prediction | None]
     problems: tuple[InputProblem, ...]
 
     @property
     def names(self) -> list[str]:
         """The ids that have a row and a prediction, in the order of the rows."""
-        return [name for name in self.rows.ids if name in self.predictions]
+        return [name for name in self.rows if name in self.predictions]
 
 
 def evaluate(
@@ -127,32 +127,40 @@ def evaluate(
 
 def _read_inputs(plan: ScoringPlan) -> _Inputs:
     """Read predictions and rows. Raises ConfigurationError."""
-    if plan.predictions is None:
-        rows = RowIndex(plan.dataset, plan.selection, None)
-        _check_ids(plan, rows)
-        return _Inputs(rows, dict.fromkeys(rows.ids), tuple(rows.problems))
-    read = read_predictions(plan.predictions)
-    if not read.by_id:
-        reason = f" ({read.problems[0].reason})" if read.problems else ""
-        raise ConfigurationError(f"--predictions {plan.predictions}: no usable entry{reason}")
-    rows = RowIndex(plan.dataset, plan.selection, read.by_id.keys())
+    predictions: Mapping[str, Prediction | None] = {}
+    problems: list[InputProblem] = []
+    if plan.predictions is not None:
+        read = read_predictions(plan.predictions)
+        predictions, problems = read.by_id, list(read.problems)
+        if not predictions:
+            reason = f" ({problems[0].reason})" if problems else ""
+            raise ConfigurationError(f"--predictions {plan.predictions}: no usable entry{reason}")
+    rows: dict[str, ScoringInstance | InputProblem] = {}
+    for row in read_instances(plan.dataset, ScoringInstance, plan.selection):
+        name = row.instance_id
+        # A bad row is the outcome of its prediction; without one it does not count.
+        if isinstance(row, ScoringInstance) or (name in predictions and name not in rows):
+            rows[name] = row
+        else:
+            problems.append(row)
     _check_ids(plan, rows)
-    problems = [*read.problems, *rows.problems]
-    if plan.selection == RowSelection():
+    if plan.predictions is None:
+        predictions = dict.fromkeys(rows)
+    elif plan.selection == RowSelection():
         place = str(plan.predictions)
         problems += [
             InputProblem(
                 "unknown-instance", place, f"{name}: no such instance in {plan.dataset}", name
             )
-            for name in read.by_id
-            if not rows.has(name)
+            for name in predictions
+            if name not in rows
         ]
-    return _Inputs(rows, dict(read.by_id), tuple(problems))
+    return _Inputs(rows, predictions, tuple(problems))
 
 
-def _check_ids(plan: ScoringPlan, rows: RowIndex) -> None:
+def _check_ids(plan: ScoringPlan, rows: Mapping[str, object]) -> None:
     """Check that all named ids exist and that a row is selected. Raises ConfigurationError."""
-    missing = sorted(plan.selection.ids.difference(rows.ids))
+    missing = sorted(plan.selection.ids.difference(rows))
     if missing:
         names = " --id ".join(missing[:_SHOWN_IDS])
         more = f" and {len(missing) - _SHOWN_IDS} more" if len(missing) > _SHOWN_IDS else ""
@@ -160,7 +168,7 @@ def _check_ids(plan: ScoringPlan, rows: RowIndex) -> None:
             f"--id {names}{more}: no such instance in {plan.dataset}; correct the id or leave it "
             "out"
         )
-    if not rows.ids:
+    if not rows:
         raise ConfigurationError(
             f"--dataset {plan.dataset}: no row is selected; give another --match or --slice"
         )
@@ -202,10 +210,13 @@ def _judge(
     plan: ScoringPlan, inputs: _Inputs, means: Means, stop: threading.Event, name: str
 ) -> Scored:
     """Judge one instance in a thread. The result has every problem but an OSError."""
-    prediction, row = inputs.predictions[name], inputs.rows.read(name)
+    prediction, row = inputs.predictions[name], inputs.rows[name]
     folder = ResultFolder(plan.folder, name, fresh=plan.fresh)
-    if isinstance(row, InputProblem):
-        scored = _without_run(name, prediction, "row", f"{row.place}: {row.reason}")
+    if isinstance(row, InputProblem) or not (row.fail_to_pass or row.pass_to_pass):
+        reason = f"{plan.dataset}: FAIL_TO_PASS, PASS_TO_PASS: no test decides"
+        if isinstance(row, InputProblem):
+            reason = f"{row.place}: {row.reason}"
+        scored = _without_run(name, prediction, "row", reason)
         folder.write(scored, prediction.patch if prediction else "")
         return scored
     chosen = prediction or _gold(row)
@@ -244,7 +255,7 @@ def _report(plan: ScoringPlan, inputs: _Inputs, scored: list[Scored], seconds: f
         given = ((name, inputs.predictions[name]) for name in inputs.names)
         read = ((name, read_own(plan.run, name, one.patch)) for name, one in given if one)
         verdicts = {name: verdict for name, verdict in read if verdict is not None}
-    return make_report(inputs.rows.ids, inputs.names, scored, inputs.problems, verdicts, seconds)
+    return make_report(list(inputs.rows), inputs.names, scored, inputs.problems, verdicts, seconds)
 
 
 def _in_words(scored: list[Scored], total: int) -> str:

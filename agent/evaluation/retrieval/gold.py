@@ -2,7 +2,7 @@
 
 The rules are those of LocAgent and SweRank: existing functions, methods and classes with changed
 lines, and their files. `Class.__init__` counts as `Class`. Tests do not count; SWE-bench has them
-in `test_patch`. `query_kinds` classifies issues, so that figures can be broken down.
+in `test_patch`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.datasets import GoldInstance, Insertion, PatchedFile, parse_patch
 from agent.repository import is_test_path, language_of
-from agent.retrieval.ranking import read_mentions
-from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, SourceFile
+from agent.types import DEFINITIONS, Chunk, ChunkKind, SourceFile
 from agent.types.protocols import Chunker
 
 _TAB = 8
@@ -280,38 +279,3 @@ def _is_within(symbol: str, scope: str) -> bool:
 
 def _defines(text: str, name: str) -> bool:
     return re.search(rf"\b(?:def|class|function|func|fn)\s+{re.escape(name)}\b", text) is not None
-
-
-PATH = "names the path"
-SYMBOL = "names a symbol"
-TRACEBACK = "has a traceback"
-PROSE = "prose only"
-KINDS = (PATH, SYMBOL, TRACEBACK, PROSE)
-
-
-def query_kinds(problem: Problem, gold: Gold) -> tuple[str, ...]:
-    """Return the kinds of an issue in the order of `KINDS`; the first three may be combined.
-
-    PATH: it contains the path of a file to change (the last two parts are enough). SYMBOL: it
-    contains, as code, the name of a function or class to change. TRACEBACK: it contains stack
-    frames. PROSE: none of these.
-    """
-    mentions = read_mentions(problem)
-    paths = [mention.path for mention in mentions.paths]
-    paths += [frame.path for frame in mentions.frames]
-    words = {part for mention in mentions.names for part in mention.name.split(".")}
-    words.update(frame.function for frame in mentions.frames)
-    found = []
-    if any(_means(path, file) for path in paths for file in gold.files):
-        found.append(PATH)
-    if any(name.rpartition(":")[2].rpartition(".")[2] in words for name in gold.functions):
-        found.append(SYMBOL)
-    if mentions.frames:
-        found.append(TRACEBACK)
-    return tuple(found) or (PROSE,)
-
-
-def _means(path: str, file: str) -> bool:
-    """Return whether the last two parts of the paths agree, or the only part of `file`."""
-    wanted = file.split("/")[-2:]
-    return path.split("/")[-len(wanted) :] == wanted

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.datasets import GoldInstance, read_files
 from agent.errors import ConfigurationError, UsageError
-from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, query_kinds
+from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths
 from agent.evaluation.retrieval.metrics import BudgetContext, ContextRange, RetrievalRow
 from agent.repository import take_snapshot
 from agent.retrieval.context import PackingOptions, pack
@@ -173,7 +173,6 @@ class Measurer:
             context_tokens=bundle.tokens,
             seconds=round(seconds, 4),
             repo=instance.repo,
-            kinds=query_kinds(problem, gold),
             gold=gold,
             budgets=tuple(budgets),
         )

@@ -10,14 +10,14 @@ neighbour of each insertion. Both are also computed for the same ranking at furt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.evaluation.retrieval.gold import KINDS, Gold
+from agent.evaluation.retrieval.gold import Gold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,6 @@ class RetrievalRow(_Row):
     context_tokens: int
     seconds: float
     repo: str
-    kinds: tuple[str, ...]
     gold: Gold
     budgets: tuple[BudgetContext, ...] = ()
 
@@ -90,7 +89,6 @@ class Score:
     """
 
     repo: str
-    kinds: tuple[str, ...]
     values: Mapping[str, float]
     seconds: float
     context_tokens: int
@@ -107,14 +105,13 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalReport:
-    """The figures: overall, by project, by kind of query (groups may overlap).
+    """The figures: overall and by project.
 
     `tokens_needed_median` is None where no measured context is large enough for half of the issues.
     """
 
     overall: GroupSummary
     by_project: Mapping[str, GroupSummary]
-    by_kind: Mapping[str, GroupSummary]
     seconds_median: float
     seconds_p95: float
     context_tokens_median: float
@@ -137,7 +134,7 @@ def score(row: RetrievalRow) -> Score:
         sizes = zip(recalls.values(), contexts, strict=True)
         needed = min((size for recall, (*_, size) in sizes if recall), default=np.inf)
         values |= recalls
-    return Score(row.repo, row.kinds, values, row.seconds, row.context_tokens, needed)
+    return Score(row.repo, values, row.seconds, row.context_tokens, needed)
 
 
 def _function_values(found: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
@@ -188,8 +185,7 @@ def summarise(scores: Sequence[Score]) -> RetrievalReport:
     enough = float(np.median(needed)) if needed else np.inf
     return RetrievalReport(
         overall=_summary(scores),
-        by_project=_by(scores, lambda score: (score.repo,)),
-        by_kind=_by(scores, lambda score: score.kinds, order=KINDS),
+        by_project=_by_project(scores),
         seconds_median=float(np.median(seconds)),
         seconds_p95=float(np.percentile(seconds, 95)),
         context_tokens_median=float(np.median([score.context_tokens for score in scores])),
@@ -197,16 +193,11 @@ def summarise(scores: Sequence[Score]) -> RetrievalReport:
     )
 
 
-def _by(
-    scores: Sequence[Score], keys: Callable[[Score], tuple[str, ...]], order: Sequence[str] = ()
-) -> Mapping[str, GroupSummary]:
-    """Return summaries by key, in `order`, then alphabetically."""
+def _by_project(scores: Sequence[Score]) -> Mapping[str, GroupSummary]:
     groups: defaultdict[str, list[Score]] = defaultdict(list)
     for one in scores:
-        for key in keys(one):
-            groups[key].append(one)
-    names = [*(name for name in order if name in groups), *sorted(set(groups) - set(order))]
-    return {name: _summary(groups[name]) for name in names}
+        groups[one.repo].append(one)
+    return {name: _summary(groups[name]) for name in sorted(groups)}
 
 
 def _summary(scores: Sequence[Score]) -> GroupSummary:

@@ -206,7 +206,6 @@ def render(evaluation: RetrievalEvaluation) -> str:
     parts = [_heading(evaluation)]
     if report is not None:
         parts.append(_metrics(report))
-        parts.append(_breakdown("kind of query", report.by_kind))
         parts.append(_breakdown("project", report.by_project))
     if evaluation.embedder:
         parts.append(f"Embedded by {inert(evaluation.embedder, kept='')}.\n")

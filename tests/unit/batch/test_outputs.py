@@ -33,7 +33,7 @@ def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Prediction
     assert path.read_text() == {"dict": "{}\n", "list": "[]\n", "jsonl": ""}[form]
     for position in (2, 0, 1):
         predictions.put(IDS[position], f"diff\n\u2028{position}")
-    predictions.write(now=True)
+    predictions.write()
     entries = [entry(name, f"diff\n\u2028{n}") for n, name in enumerate(IDS)]
     written = read(path, form)
     assert written == ({e["instance_id"]: e for e in entries} if form == "dict" else entries)
@@ -62,10 +62,10 @@ def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> N
     predictions.write()
     predictions.put("a", "x" * 1000)
     with full_at(200):
-        predictions.write(now=True)
+        predictions.write()
     assert predictions.failure is not None
     assert read(path, "jsonl") == [entry("b", "first")]
-    predictions.write(now=True)
+    predictions.write()
     assert predictions.failure is None
     assert [e["instance_id"] for e in read(path, "jsonl")] == ["b", "a"]
 

@@ -47,14 +47,14 @@ def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ("[1]", "a.jsonl:2"),
         ("3", "a.jsonl:2: not a JSON object"),
-        (json.dumps({**ROW, "repo": "../p"}), "repo"),
-        (json.dumps({**ROW, "repo": "o/.."}), "repo"),
-        (json.dumps({**ROW, "base_commit": "--upload-pack=x"}), "base_commit"),
+        (json.dumps({**ROW, "instance_id": "x", "repo": "../p"}), "repo"),
+        (json.dumps({**ROW, "instance_id": "x", "repo": "o/.."}), "repo"),
+        (json.dumps({**ROW, "instance_id": "x", "base_commit": "--upload-pack=x"}), "base_commit"),
         (json.dumps({**ROW, "instance_id": 3}), "instance_id"),
         (json.dumps({**ROW, "instance_id": "x", "gold_functions": ["f"]}), "gold_functions.0"),
         (json.dumps({**ROW, "instance_id": "x", "patch": "@@ -1 +1 @@\n-a\n+b"}), "patch"),
         (json.dumps(ROW), "again, first at"),
-        (json.dumps({k: v for k, v in ROW.items() if k != "problem_statement"}), "problem_stat"),
+        (json.dumps({"instance_id": "x", "repo": "o/p", "base_commit": "0" * 40}), "problem_stat"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, bad: str, says: str) -> None:

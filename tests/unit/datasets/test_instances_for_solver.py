@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datasets.instances import SolverTask, read_tasks
+from agent.datasets.instances import SolverTask, read_instances
 from agent.datasets.rows import InputProblem, RowSelection, make_selection
 from agent.errors import ConfigurationError
 
@@ -33,7 +33,7 @@ def lines(path: Path, *rows: Any) -> Path:
 
 
 def ids(path: Path, selection: RowSelection | None = None) -> list[str]:
-    read = read_tasks(path, selection or RowSelection())
+    read = read_instances(path, SolverTask, selection or RowSelection())
     return [r.instance_id if isinstance(r, SolverTask) else f"!{r.place}" for r in read]
 
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_used_is_told_with_its_line_and_the_others_go_on(tmp_path
         row(1),
         row(3),
     )
-    found = list(read_tasks(path, RowSelection()))
+    found = list(read_instances(path, SolverTask, RowSelection()))
     assert [r.instance_id for r in found if isinstance(r, SolverTask)] == [
         "owner__shop-1",
         "owner__shop-3",
@@ -63,7 +63,11 @@ def test_what_cannot_be_used_is_told_with_its_line_and_the_others_go_on(tmp_path
 
 def test_mistakes_in_rows_are_told_in_plain_words(tmp_path: Path) -> None:
     path = lines(tmp_path / "d.jsonl", "7", row(1, base_commit="main"))
-    told = [r.reason for r in read_tasks(path, RowSelection()) if isinstance(r, InputProblem)]
+    told = [
+        r.reason
+        for r in read_instances(path, SolverTask, RowSelection())
+        if isinstance(r, InputProblem)
+    ]
     assert told == [
         "not a JSON object",
         "base_commit: a commit as 7 to 40 hex digits in lower case is needed",
@@ -111,12 +115,12 @@ def test_a_file_that_cannot_be_read(
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigurationError, match=message):
-        list(read_tasks(path, RowSelection()))
+        list(read_instances(path, SolverTask, RowSelection()))
 
 
 def test_nothing_of_the_answer_goes_on(tmp_path: Path) -> None:
     path = lines(tmp_path / "d.jsonl", row(1, **SECRETS))
-    (task,) = read_tasks(path, RowSelection())
+    (task,) = read_instances(path, SolverTask, RowSelection())
     assert isinstance(task, SolverTask)
     assert "GOLD" not in task.model_dump_json()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.datasets import GoldInstance
-from agent.evaluation.retrieval.gold import SYMBOL, Gold, GoldEdit, GoldLines
+from agent.evaluation.retrieval.gold import Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.measuring import (
     MeasureJob,
     Measurement,
@@ -55,7 +55,6 @@ def test_a_row_and_the_answer_from_a_bare_repository(tmp_path: Path) -> None:
         places=(GoldLines(path="shop/basket.py", lines=(8, 9)),),
         edits=(GoldEdit(path="shop/basket.py", lines=(9,)),),
     )
-    assert row.kinds == (SYMBOL,)
     assert row.instance_id == "owner__shop-1"
     assert row.files[0] == "shop/basket.py"
     assert row.functions[0] == "shop/basket.py:Basket.total_price"

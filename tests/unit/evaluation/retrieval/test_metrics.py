@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.retrieval.gold import PATH, PROSE, SYMBOL, Gold, GoldEdit, GoldLines
+from agent.evaluation.retrieval.gold import Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.metrics import (
     METRICS,
     BudgetContext,
@@ -32,7 +32,7 @@ GOLD = Gold(
 def row(name: str = "i", gold: Gold = GOLD, **known: object) -> RetrievalRow:
     blank = {
         "files": (), "functions": (), "context": (), "context_tokens": 10, "seconds": 1.0,
-        "repo": "o/p", "kinds": (PROSE,), "gold": gold,
+        "repo": "o/p", "gold": gold,
     }  # fmt: skip
     return RetrievalRow.model_validate({"instance_id": name, **blank, **known})
 
@@ -149,25 +149,18 @@ def test_without_gold_functions_only_files_are_judged() -> None:
     assert "context recall" not in summarise([score(row(gold=only))]).overall.metrics
 
 
-def test_groups_by_project_and_kind() -> None:
-    cases = [
-        ((PATH, SYMBOL), "o/b", ("a.py", "b.py")),
-        ((PROSE,), "o/a", ("x.py",)),
-        ((SYMBOL,), "o/b", ("a.py",)),
-    ]
+def test_groups_by_project() -> None:
+    cases = [("o/b", ("a.py", "b.py")), ("o/a", ("x.py",)), ("o/b", ("a.py",))]
     report = summarise(
         [
-            score(row(kinds=kinds, repo=repo, files=files, seconds=float(number)))
-            for number, (kinds, repo, files) in enumerate(cases, start=1)
+            score(row(repo=repo, files=files, seconds=float(number)))
+            for number, (repo, files) in enumerate(cases, start=1)
         ]
     )
     assert report.overall.instances == 3
     assert list(report.by_project) == ["o/a", "o/b"]
     assert report.by_project["o/b"].metrics["file @1"] == Interval(1.0, 1.0, 1.0, 2)
     assert report.by_project["o/b"].metrics["file @3"].mean == 0.5
-    assert [(kind, s.instances) for kind, s in report.by_kind.items()] == [
-        (PATH, 1), (SYMBOL, 2), (PROSE, 1),
-    ]  # fmt: skip
     assert report.seconds_median == 2.0
     assert report.seconds_p95 == pytest.approx(2.9)
     assert report.context_tokens_median == 10.0
