@@ -14,7 +14,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -88,9 +87,10 @@ class BwrapSandbox:
     def __init__(
         self, program: str | None = None, *, homes: tuple[Path, ...] | None = None
     ) -> None:
-        self._program = program
+        self._program = program or shutil.which("bwrap")
         self._homes = home_directories() if homes is None else homes
-        self._machine: _Machine | None = None
+        self._hierarchies: tuple[Hierarchy, ...] = ()
+        self._version: tuple[int, ...] = ()  # until it is asked
 
     def probe(self) -> Probe:
         """Run a small script inside and report what it could and could not do. Never raises."""
@@ -100,26 +100,35 @@ class BwrapSandbox:
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run the command isolated; see the protocol `Sandbox`."""
-        if self._machine is None:
-            self._machine = _find_machine(self._program)
-        machine = self._machine
+        if not self._version:
+            self._version, self._hierarchies = _version_of(self._program), usable_hierarchies()
         uid = workspace.owner if workspace.owner is not None else find_spare_uid()
         with (
             open_run(command, workspace, uid, cancel) as run,
-            make_group(command.limits, machine.hierarchies) as group,
+            make_group(command.limits, self._hierarchies) as group,
         ):
-            return _run(machine, run, self._homes, group)
+            return self._run(run, group)
+
+    def _run(self, run: SandboxRun, group: ControlGroup) -> RunResult:
+        limits = prlimit_command(run.limits, shared_user=False, bounds=group.bounds)
+        argv = [*_drop_privileges(run.owner), *limits, *run.command.argv]
+        options = bwrap_options(run, self._homes, self._version)
+        # bwrap has no right of root to pass it, and a workspace may be mounted below it.
+        run.temporary.chmod(0o711)
+        meter = run.meter(group)
+        # The command can read the environment of its namespace's first process, which is bwrap, and
+        # the shell that enters the group adds to it.
+        empty = (find_system_program("env", "coreutils"), "-i", "LC_ALL=C.UTF-8")
+        entry = (*group.entry(), *empty, self._program or "")
+        with BwrapProcess(entry, options, argv, filter_program()) as process:
+            meter.pid = process.init_pid
+            outcome = run.watch(process.popen, process.kill, meter)
+            status = process.exit_code()
+        reached = meter.after()
+        return run.result(outcome, _check_started(outcome, status, reached), reached)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    program: str
-    version: tuple[int, ...]
-    hierarchies: tuple[Hierarchy, ...]
-
-
-def _find_machine(program: str | None) -> _Machine:
-    program = program or shutil.which("bwrap")
+def _version_of(program: str | None) -> tuple[int, ...]:
     if program is None:
         raise SandboxError("bubblewrap is not installed; " + advise_on_bwrap(""))
     try:
@@ -130,29 +139,7 @@ def _find_machine(program: str | None) -> _Machine:
     version = tuple(map(int, match.groups())) if match else (0,)
     if version < _OLDEST:
         raise SandboxError(f"{program} is too old ({text}); install 0.5 or later")
-    return _Machine(program, version, usable_hierarchies())
-
-
-def _run(
-    machine: _Machine, run: SandboxRun, homes: tuple[Path, ...], group: ControlGroup
-) -> RunResult:
-    limits = prlimit_command(run.limits, shared_user=False, bounds=group.bounds)
-    argv = [*_drop_privileges(run.owner), *limits, *run.command.argv]
-    options = bwrap_options(run, homes, machine.version)
-    run.temporary.chmod(
-        0o711
-    )  # bwrap has no right of root to pass it, where the workspace is in it
-    meter = run.meter(group)
-    # The command can read the environment of its namespace's first process, which is bwrap, and the
-    # shell that enters the group adds to it.
-    empty = (find_system_program("env", "coreutils"), "-i", "LC_ALL=C.UTF-8")
-    entry = (*group.entry(), *empty, machine.program)
-    with BwrapProcess(entry, options, argv, filter_program()) as process:
-        meter.pid = process.init_pid
-        outcome = run.watch(process.popen, process.kill, meter)
-        status = process.exit_code()
-    reached = meter.after()
-    return run.result(outcome, _check_started(outcome, status, reached), reached)
+    return version
 
 
 def _drop_privileges(uid: int | None) -> tuple[str, ...]:

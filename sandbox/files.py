@@ -26,7 +26,6 @@ _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENXIO, errno.EISDIR}
 )
 
-
 _READ_REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -63,7 +62,6 @@ def read_small_file(path: Path, most: int = SMALL_FILE_BYTES) -> bytes | None:
 
 
 # ---- reading and writing below untrusted folders without following links
-
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

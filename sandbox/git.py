@@ -17,19 +17,11 @@ from sandbox.types import SandboxError, WorkspaceError
 _KEEP = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
 
 # Passed as `-c key=value`: these win over the repository's own configuration.
-OPTIONS: tuple[str, ...] = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.untrackedCache=false",
-    "core.quotePath=false",
-    "core.alternateRefsCommand=",
-    "protocol.ext.allow=never",
-    "safe.bareRepository=explicit",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "submodule.recurse=false",
-    "diff.external=",
-    "credential.helper=",
+OPTIONS = (
+    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.untrackedCache=false"),
+    *("core.quotePath=false", "core.alternateRefsCommand=", "protocol.ext.allow=never"),
+    *("safe.bareRepository=explicit", "gc.auto=0", "maintenance.auto=false"),
+    *("submodule.recurse=false", "diff.external=", "credential.helper="),
 )
 
 
@@ -59,7 +51,6 @@ def git_options() -> tuple[str, ...]:
 
 # ---- the files of a repository, looked at before git opens them
 
-
 # Git reads a loose reference as a whole. It holds an object id or the name of another reference.
 _REFERENCE_BYTES = 4096
 
@@ -72,11 +63,7 @@ _FOLDER_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class GitDirectory:
-    """Where git keeps a repository (gitrepository-layout(5)).
-
-    `own` has HEAD and the index. `common` has objects, references and configuration; it differs
-    from `own` in a linked work tree only.
-    """
+    """Where git keeps a repository: `own` has HEAD and the index, `common` all else."""
 
     own: Path
     common: Path
@@ -88,10 +75,7 @@ class GitDirectory:
 
 
 def find_git_directory(repository: Path) -> GitDirectory:
-    """Find the git directory of a (linked) work tree, submodule or bare repository.
-
-    Raises WorkspaceError when `repository` is none of these.
-    """
+    """Find the git directory of a work tree or bare repository. Raises WorkspaceError."""
     entry = repository / ".git"
     own = entry
     if not entry.is_dir():
@@ -138,10 +122,7 @@ def check_references(common: Path) -> None:
 
 
 def check_files(folder: Path, *, most: int | None = None, depth: int = _FOLDER_DEPTH) -> None:
-    """Raise WorkspaceError unless a folder holds, at any depth, files of at most `most` bytes.
-
-    A link to a regular file may be there too.
-    """
+    """Raise WorkspaceError unless a folder holds, at any depth, files of at most `most` bytes."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -179,7 +160,6 @@ def _line(data: bytes) -> str:
 
 # ---- a private clone of one commit
 
-
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 # Time for a few 10^5 files of a cold disk. It also bounds a hostile repository.
@@ -204,8 +184,7 @@ def check_out(
 ) -> None:
     """Make `tree`, which must not exist, a clone of `repository` at the full id `commit`.
 
-    The contents of `withheld` paths are not among its objects; the caller replaces the files.
-    Raises WorkspaceError when the repository, the commit or git is missing or incomplete.
+    The contents of `withheld` paths are not among its objects. Raises WorkspaceError.
     """
     if _COMMIT.fullmatch(commit) is None:
         raise WorkspaceError(f"not a full commit id: {commit!r}; resolve it with git rev-parse")

@@ -276,7 +276,7 @@ def _is_environment(python: Path) -> bool:
 def _described(python: Path, work_tree: Path | None) -> InterpreterPaths:
     """Describe an interpreter by its place, its links and its pyvenv.cfg (PEP 405).
 
-    So that neither can show other folders of the user, a folder must hold a Python installation.
+    No other folder of the user is shown: one must hold a Python installation.
     """
     environment = python.parent.parent
     real, _ = follow_links(python)

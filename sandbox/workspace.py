@@ -203,7 +203,6 @@ def _run_tool(*argv: str) -> None:
 
 # ---- which files a command has changed
 
-
 _LEFT_OUT = frozenset({".git", "__pycache__"})
 
 # Source trees are far smaller. A command may make more than it is worth to look at.
