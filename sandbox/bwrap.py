@@ -53,6 +53,9 @@ _OLDEST, _DISABLE_USERNS_SINCE = (0, 5), (0, 8)
 # The certificates of public authorities, for commands that may use the network.
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
 
+# bwrap itself and the first process of its namespace.
+_OWN_PROCESSES = 2
+
 _NAMESPACES = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--hostname", USER_NAME, "--die-with-parent", "--new-session"),
@@ -105,7 +108,7 @@ class BwrapSandbox:
         uid = workspace.owner if workspace.owner is not None else find_spare_uid()
         with (
             open_run(command, workspace, uid, cancel) as run,
-            make_group(command.limits, self._hierarchies) as group,
+            make_group(command.limits, self._hierarchies, own=_OWN_PROCESSES) as group,
         ):
             return self._run(run, group)
 

@@ -18,9 +18,6 @@ from sandbox.types import Limits, SandboxError
 
 _PROC, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
-# bwrap and the first process of its namespace are ours, and counted.
-_OWN_PROCESSES = 2
-
 _MICROSECONDS, _NANOSECONDS = 1e6, 1e9
 
 # POSIX sh: "0" is whoever writes. The names come as arguments, the command after `--`.
@@ -97,10 +94,10 @@ class ControlGroup:
         return _count(places[0] / self.name / file, key) if places else 0
 
 
-def make_group(limits: Limits, hierarchies: tuple[Hierarchy, ...]) -> ControlGroup:
-    """Make a group in each hierarchy and set the limits on the whole run (memory, processes).
+def make_group(limits: Limits, hierarchies: tuple[Hierarchy, ...], own: int = 1) -> ControlGroup:
+    """Make a group in each hierarchy with the limits on the whole run (memory, processes).
 
-    Raises SandboxError when one cannot be made or set; nothing is left then.
+    `own` processes are the sandbox's. Raises SandboxError, and leaves nothing then.
     """
     group = ControlGroup(hierarchies, new_name())
     try:
@@ -109,7 +106,7 @@ def make_group(limits: Limits, hierarchies: tuple[Hierarchy, ...]) -> ControlGro
             if Bound.MEMORY in hierarchy.bounds:
                 _bound_memory(directory, str(limits.memory), unified=hierarchy.unified)
             if Bound.PROCESSES in hierarchy.bounds:
-                most = str(limits.processes + _OWN_PROCESSES)
+                most = str(limits.processes + own)
                 (directory / "pids.max").write_text(most, encoding="ascii")
     except OSError as error:
         group.__exit__()

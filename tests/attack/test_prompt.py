@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import io
 import json
 from collections.abc import Mapping, Sequence
 
 import pytest
-from rich.console import Console
 
 from agent.retrieval.context.packing import make_receipt, render_receipt
 from agent.retrieval.index.chunking import TreeSitterChunker
@@ -17,11 +15,8 @@ from agent.retrieval.ranking.lexical import document_text
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
 from agent.run.record import Ledger, RunRecord
-from agent.shared.console import PlainReporter, TerminalReporter
 from agent.shared.secrets.finding import MASK
-from agent.shared.terminal import say
 from agent.types import Chunk, ChunkKind, Problem, Verdict
-from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
@@ -232,29 +227,3 @@ def test_files_of_secrets_are_embedded_by_their_path_alone() -> None:
     """And of other texts what is sent is masked: see tests/unit/llm/test_embeddings.py."""
     chunk = Chunk(".env", 1, 1, "", ChunkKind.WINDOW, "PASSWORD=hunter2", "0" * 40, "text")
     assert document_text(chunk) == ".env"
-
-
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[8m\x9b31m\r\x08red [bold]x[/bold]"
-
-
-@pytest.mark.attack_case("terminal escapes")
-def test_nothing_that_we_say_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names, output and reasons may come from a repository, its tests, or the model."""
-    events = (
-        StageStarted("test", HOSTILE),
-        Notice(HOSTILE, "warning"),
-        StageFinished("test", 0.1, HOSTILE),
-    )
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, width=200, color_system=None)
-    with TerminalReporter(terminal) as reporter:
-        for event in events:
-            reporter(event)
-    plain = PlainReporter()
-    for event in events:
-        plain(event)
-    say(HOSTILE)
-    written = screen.getvalue() + capsys.readouterr().err
-    assert "owned" in written
-    for sign in ("\x1b]", "\x1b[2J", "\x1b[8m", "\x9b", "\x07", "\x08"):
-        assert sign not in written, sign

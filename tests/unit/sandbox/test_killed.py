@@ -100,19 +100,6 @@ def test_nothing_of_a_run_without_namespaces_outlives_a_killed_agent(
     assert {name for name in _groups() - groups if f"-{killed}-" in name} == set()
 
 
-def test_a_run_in_progress_is_not_swept(bwrap_works: None, tmp_path: Path, mark: str) -> None:
-    with _agent(tmp_path, mark) as agent:
-        try:
-            _until(lambda: _has_started(tmp_path), "the run has started")
-            own = {name for name in _groups() if f"-{agent.pid}-" in name}
-            assert sweep_stale(tmp_path) == ()
-            sweep_groups()
-            assert own <= _groups()
-            assert _running(mark)
-        finally:
-            agent.kill()
-
-
 def _killed_in_a_run(parent: Path, mark: str, *backend: str) -> int:
     with _agent(parent, mark, *backend) as agent:
         try:

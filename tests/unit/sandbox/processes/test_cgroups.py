@@ -111,7 +111,7 @@ def test_version_2_is_set_entered_and_told(unified: Hierarchy) -> None:
         "memory.max": str(100 * MIB),
         "memory.oom.group": "1",
         "memory.swap.max": "0",
-        "pids.max": "22",  # the sandbox's own processes are among them
+        "pids.max": "21",  # one is the sandbox's own
     }
     assert (group.cpu_seconds(), group.memory_kills(), group.refused_processes()) == (0, 0, 0)
     (directory / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\n")
@@ -130,7 +130,7 @@ def test_version_1_is_set_and_told_by_its_own_files(tmp_path: Path) -> None:
         "memory.limit_in_bytes": str(100 * MIB),
         "memory.memsw.limit_in_bytes": str(100 * MIB),
     }
-    assert contents(tmp_path / "p" / group.name) == {"pids.max": "22"}
+    assert contents(tmp_path / "p" / group.name) == {"pids.max": "21"}
     (tmp_path / "c" / group.name / "cpuacct.usage").write_text("1500000000\n")
     (tmp_path / "m" / group.name / "memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
     assert (group.cpu_seconds(), group.memory_kills()) == (1.5, 2)

@@ -96,7 +96,3 @@ def test_other_directories_links_and_files_are_not_touched(tmp_path: Path) -> No
     (tmp_path / f"{name[:-1]}{'1' if name[-1] == '0' else '0'}").write_text("a file")
     assert sweep_stale(tmp_path) == ()
     assert len(list(tmp_path.iterdir())) == 4
-
-
-def test_a_missing_parent_has_nothing_to_sweep(tmp_path: Path) -> None:
-    assert sweep_stale(tmp_path / "absent") == ()
