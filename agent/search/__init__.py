@@ -5,52 +5,36 @@ into one order. Vectors are stored in a vector store (`stores`). `plans` searche
 at once, and `precomputed` searches vectors that other programs computed.
 """
 
-from agent.search.documents import DocumentSource
 from agent.search.expansion import ExpandingRetriever, KeywordWriter
-from agent.search.history import HunkSource, Memory, MemorySource
+from agent.search.history import Memory
 from agent.search.intents import (
     MAX_CODE_TOKENS,
     IntentCounts,
     IntentFile,
-    IntentSource,
     IntentWriter,
     write_symbols,
 )
-from agent.search.passages import (
-    CorpusUnavailable,
-    Label,
-    Passage,
-    PoolHit,
-    PoolResults,
-    without_labels,
-)
+from agent.search.passages import Label, Passage, PoolHit, PoolResults, without_labels
 from agent.search.pool import Pool, make_pool, matching_chunks, named_first
 from agent.search.project import SearchPaths, project_description, project_name
-from agent.search.symbols import Symbol, read_symbols, template_intents
-from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder, collection_name
+from agent.search.symbols import Symbol, read_symbols
+from agent.search.vectors import CorpusReport, collection_name
 
 __all__ = [
     "MAX_CODE_TOKENS",
     "CorpusReport",
-    "CorpusUnavailable",
-    "DocumentSource",
     "ExpandingRetriever",
-    "HunkSource",
     "IntentCounts",
     "IntentFile",
-    "IntentSource",
     "IntentWriter",
     "KeywordWriter",
     "Label",
     "Memory",
-    "MemorySource",
     "Passage",
-    "PassageVectors",
     "Pool",
     "PoolHit",
     "PoolResults",
     "SearchPaths",
-    "StaticEmbedder",
     "Symbol",
     "collection_name",
     "make_pool",
@@ -59,7 +43,6 @@ __all__ = [
     "project_description",
     "project_name",
     "read_symbols",
-    "template_intents",
     "without_labels",
     "write_symbols",
 ]

@@ -67,10 +67,7 @@ def parse_keywords(reply: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExpandingRetriever:
-    """A `Retriever` that adds words to one problem; other problems go on as they are.
-
-    The words only rank: no prompt has them. If they cannot be found, ranking goes on without.
-    """
+    """A `Retriever` that adds words, if they are there, to the ranking of one problem."""
 
     inner: Retriever
     problem: Problem | None  # None: every problem

@@ -112,10 +112,7 @@ def weights_of(query: Query, keywords: Sequence[str], word_index: WordIndex) -> 
 
 
 def _literals(query: Query, word_index: WordIndex, terms: Terms) -> frozenset[int]:
-    """Return the hashes of names that must match verbatim (`NO_COLOR`, `fooBar`), if they are rare.
-
-    A single identifier may also be frequent, unless it is a plain word.
-    """
+    """Return the hashes of rare names that must match verbatim (`NO_COLOR`, `fooBar`)."""
     words = list(dict.fromkeys(WORD.findall(query.text)))[: _MAX_LITERALS + 1]
     shaped = [word for word in words if _SHAPED.search(word)]
     alone = query.kind == "identifier"

@@ -18,13 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.errors import RepositoryError
 from agent.repository import language_of, locate, open_repository
-from agent.retrieval.history import (
-    AddedHunk,
-    CommitHunks,
-    HunkHistory,
-    NoHistory,
-    printable,
-)
+from agent.retrieval.history import AddedHunk, CommitHunks, HunkHistory, NoHistory, printable
 from agent.search.passages import CorpusUnavailable, Label, Passage, described
 from agent.search.project import JsonLines, project_name
 from agent.shared.secrets import is_secret_path, mask_secrets
@@ -50,10 +44,7 @@ class HunkSource:
     history: HunkHistory
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
-        """Return distinct hunks: newest commit first, then by path and line.
-
-        Raises Cancelled. Raises CorpusUnavailable if no history can be read.
-        """
+        """Return distinct hunks, newest commit first. Raises Cancelled, CorpusUnavailable."""
         try:
             commits = replace(self.history, cancel=cancel).commits(snapshot)
             with open_repository(locate(snapshot.root).root) as git:
@@ -134,8 +125,7 @@ def parse_messages(output: bytes) -> Iterator[CommitMessage]:
 def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[str, PullRequest]:
     """Return the pull request of each commit that has one; `messages` are newest first.
 
-    A merge into the main line (the first parents of the newest commit) gives its pull request to
-    all commits that it brought in, unless their own message names one.
+    A merge into the main line gives its own to all commits that it brought in without one.
     """
     by_id = {message.commit: message for message in messages}
     own = {message.commit: named_in(message, project) for message in messages}

@@ -10,20 +10,18 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import (
-    AuthenticationFailed,
     BudgetExceeded,
     ConfigurationError,
     ContextTooLong,
     ProviderError,
     TimeLimitExceeded,
-    UnknownModel,
 )
 from agent.search.passages import Label, Passage, described
 from agent.search.project import JsonLines
@@ -45,12 +43,10 @@ _PROMPT_VERSION = 2  # of prompts/intents.md.j2; intents of older versions are w
 _CONCURRENCY = 8  # parallel calls, as for embeddings: small servers and free tiers accept this many
 _MAX_OUTPUT_TOKENS = 400  # ten sentences take about 250; a model that reasons needs more
 _POLL_SECONDS = 0.2  # polling interval while another process writes
-_IN_A_ROW = 8  # consecutive failures after which the server is treated as unreachable
 _MOST = 10  # intents of one symbol
 _LEAST = 8  # characters of an intent
 _BULLET = re.compile(r"^\s*+(?:[-*•]|\d{1,2}[.):])\s++")
 _QUOTED = re.compile(r'"((?:[^"\\\n]|\\.){8,400})"')
-_LAST = (AuthenticationFailed, UnknownModel, BudgetExceeded, TimeLimitExceeded)
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"intents": {"type": "array", "items": {"type": "string"}, "maxItems": _MOST}},
@@ -147,10 +143,7 @@ def intent_passages(symbol: Symbol, file: IntentFile) -> Iterator[Passage]:
 
 
 def parse_intents(reply: str) -> tuple[str, ...]:
-    """Return the intents in a reply: JSON of any shape, or a list of lines; () if there are none.
-
-    Only the strings are extracted, so truncated JSON also works.
-    """
+    """Return the intents in a reply: the strings of JSON, also truncated, or a list of lines."""
     quoted = [match[1] for match in _QUOTED.finditer(reply)]
     if quoted:
         unescaped = (
@@ -176,10 +169,7 @@ def clean(intents: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class IntentCounts:
-    """The number of requested symbols that were known, written now, failed, and left over.
-
-    `error` is the error that stopped the work early, or None.
-    """
+    """The number of symbols that were known, written, failed, and left over after `error`."""
 
     known: int = 0
     written: int = 0
@@ -190,23 +180,16 @@ class IntentCounts:
 
 @dataclass(slots=True)
 class IntentWriter:
-    """Writes the intents of symbols into `file`. `make_prompt` masks secrets in their code.
-
-    One process writes at a time. Another one waits and then reads the finished intents.
-    """
+    """Writes the intents of symbols into `file`, one process at a time."""
 
     file: IntentFile
     chat: ChatModel
     make_prompt: Callable[[Symbol], Prompt]
     reporter: Reporter
     concurrency: int = _CONCURRENCY
-    _in_a_row: int = field(init=False, default=0)
 
     async def write(self, symbols: Sequence[Symbol]) -> IntentCounts:
-        """Ask the model for the intents of those `symbols` that have none yet.
-
-        Raises OSError if the file cannot be written, and makes no further call.
-        """
+        """Ask the model for missing intents, up to the first failure. Raises OSError."""
         while True:
             with self.file.lines.making() as free:
                 if free:
@@ -219,36 +202,34 @@ class IntentWriter:
         missing = [one for one in distinct if not self.file.of(one, self.chat.model)]
         counts = IntentCounts(known=len(distinct) - len(missing), left=len(missing))
         waiting = iter(missing)  # the workers share it
+
+        async def work() -> None:
+            for symbol in waiting:
+                await self._one(symbol, counts)
+                if counts.error is not None:
+                    return
+                self.reporter(StageProgress("intents", len(missing) - counts.left, len(missing)))
+
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.concurrency, len(missing))):
-                    group.create_task(self._work(waiting, counts, len(missing)))
+                    group.create_task(work())
         except* OSError as errors:
             raise errors.exceptions[0] from None
         return counts
 
-    async def _work(self, waiting: Iterator[Symbol], counts: IntentCounts, total: int) -> None:
-        for symbol in waiting:
-            if counts.error is not None:
-                return
-            await self._one(symbol, counts)
-            self.reporter(StageProgress("intents", total - counts.left, total))
-
     async def _one(self, symbol: Symbol, counts: IntentCounts) -> None:
+        prompt = self.make_prompt(symbol)
         try:
             reply = await self.chat.complete(
-                self.make_prompt(symbol), max_output_tokens=_MAX_OUTPUT_TOKENS, schema=_SCHEMA
+                prompt, max_output_tokens=_MAX_OUTPUT_TOKENS, schema=_SCHEMA
             )
-        except _LAST as error:
+        except ContextTooLong:
+            intents: tuple[str, ...] = ()
+        except (ProviderError, BudgetExceeded, TimeLimitExceeded) as error:
             counts.error = counts.error or error
             return
-        except ProviderError as error:
-            self._in_a_row += not isinstance(error, ContextTooLong)
-            if self._in_a_row >= _IN_A_ROW:
-                counts.error = counts.error or error
-            intents: tuple[str, ...] = ()
         else:
-            self._in_a_row = 0
             intents = parse_intents(reply.text)[:INTENTS]
         counts.left -= 1
         if intents:
@@ -281,10 +262,7 @@ class SymbolLine(BaseModel):
 
 
 def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> int:
-    """Write all symbols with their intents as JSON lines; return the number.
-
-    Secrets are masked. Raises ConfigurationError if `path` cannot be written.
-    """
+    """Write all symbols with their intents as JSON lines, secrets masked; return the number."""
     file.refresh()
     lines = (f"{_line(symbol, file).model_dump_json()}\n" for symbol in symbols)
     try:

@@ -141,8 +141,7 @@ _BACKGROUND = 4  # in multiples of HITS: ranks that the first hits are compared 
 class Grounded:
     """The result of an intent: its best HITS pieces of the corpus by number.
 
-    `strength` in [0, 1]: the share of the intent's words that its best hit contains, weighted by
-    rarity. `specificity` in [0, 1]: how much higher the first HITS score than the next ones.
+    `strength`: share of its words in the best hit. `specificity`: lead of the hits over the next.
     """
 
     intent: Intent
@@ -158,11 +157,7 @@ class Grounded:
 
 @dataclass(slots=True)
 class Grounder:
-    """Ranks queries over the candidate files of the issue `about`, each once, up to `limit`.
-
-    History and neighbours are not used: they say what an issue changes, not a part of it. Not
-    thread-safe.
-    """
+    """Ranks queries over the candidate files of the issue `about`, each once, up to `limit`."""
 
     about: Problem
     snapshot: Snapshot
@@ -222,10 +217,7 @@ class Grounder:
 
 
 def _narrowed(corpus: Corpus, loaded: NDArray[np.uint64], query: LexicalQuery) -> Corpus:
-    """Return the corpus with only the postings of the query's terms, numbered as in the query.
-
-    `loaded` uint64 (k,), ascending: the terms of the corpus. They include the query's terms.
-    """
+    """Return the corpus with only the postings of the query's terms, numbered as in the query."""
     numbers = np.full(loaded.size, -1, dtype=np.int64)
     numbers[np.searchsorted(loaded, query.hashes)] = np.arange(query.hashes.size)
     terms = numbers[corpus.term]
@@ -328,10 +320,7 @@ class PlanSearch:
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
     def best(self, *starts: Plan) -> ScoredPlan:
-        """Return the plan with the highest value so far; `starts` are tried too.
-
-        A later call continues with as many expansions again, and never returns a lower value.
-        """
+        """Return the best plan so far, tried with `starts` and as many expansions again."""
         self._offer(starts)
         left = self.expansions
         while left and self._frontier:
@@ -359,16 +348,14 @@ class PlanSearch:
                     self._best = scored
 
     def value(self, plan: Sequence[Grounded]) -> float:
-        """Return the value of a plan. It depends on the order of the intents.
+        """Return the value of a plan.
 
             _GROUNDING * (1 - product over intents of (1 - quality * novelty / 2))
             + _MENTIONS * share of the names in the issue that the hits cover
             + _SUPPORT  * mean over hits of offset / (offset + rank in the issue's own ranking)
             - _PRICE    * tokens of all hits / available tokens
 
-        Novelty is the share of an intent's hits that no earlier intent found. In the product (a
-        noisy-or in which each intent counts at most half) each further intent adds less, until
-        its price exceeds its gain. All parts except the price are in [0, 1].
+        Novelty is the share of an intent's hits that no earlier intent found.
         """
         seen: set[int] = set()
         doubt = 1.0
@@ -387,11 +374,7 @@ class PlanSearch:
         return gains + _SUPPORT * support - _PRICE * (tokens / max(1, self.tokens))
 
     def neighbours(self, plan: Sequence[Grounded]) -> Iterator[Plan]:
-        """Yield changed plans, possibly repeated.
-
-        One intent is dropped, one of the issue or for code near the hits is added, or the names of
-        its first hits are added to one.
-        """
+        """Yield plans with one intent dropped, added, or with the names of its first hits."""
         intents = tuple(one.intent for one in plan)
         if len(intents) > 1:
             yield from (intents[:at] + intents[at + 1 :] for at in range(len(intents)))

@@ -92,9 +92,8 @@ class Planned:
 class Planner:
     """Searches plans for issues over one index.
 
-    `rankings`: distinct intents that are ranked, and `expansions`: plans whose neighbours are
-    tried, first and again after each of at most `calls` model calls; `width`: of a beam search,
-    None for best-first.
+    `rankings`: intents that are ranked, `expansions`: plans whose neighbours are tried, both first
+    and after each of at most `calls` model calls; `width`: of a beam search.
     """
 
     index: Index
@@ -105,17 +104,11 @@ class Planner:
     width: int | None = None
 
     async def plan(
-        self,
-        problem: Problem,
-        snapshot: Snapshot,
-        ranking: Ranking,
-        chat: ChatModel | None = None,
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, chat: ChatModel | None = None
     ) -> Planned:
-        """Search for the best plan. The same replies give the same plan.
+        """Search for the best plan; then `chat` proposes others, from which it continues.
 
-        After the search, `chat` proposes plans in place of the best one, and the search continues
-        from them too. That ends after `calls` calls, or when one has failed or found nothing
-        better.
+        That ends after `calls` calls, or when one has failed or found nothing better.
         """
         search = await in_thread(lambda cancel: self._prepared(problem, snapshot, ranking, cancel))
         corpus = search.grounder.corpus
@@ -207,10 +200,7 @@ def read_plans(text: str) -> tuple[Plan, ...]:
 
 
 def _successors(best: Plan, proposed: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Return a model's plans, and the best plan with each of their intents.
-
-    An intent that the model repeated from the best plan is the one there.
-    """
+    """Return a model's plans, and the best plan with each of their intents."""
     shown = {intent_of(intent.text, "model").query: intent for intent in best}
     plans = [plan_of(shown.get(i.query, i) for i in plan) for plan in proposed]
     intents = plan_of(intent for plan in plans for intent in plan)

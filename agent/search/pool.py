@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ from agent.search.precomputed import VectorSource
 from agent.search.project import SearchPaths, project_name
 from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
-from agent.search.word_index import WordIndex, WordIndexCache
+from agent.search.word_index import WordIndex, build_word_index
 from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason
@@ -91,22 +92,15 @@ class _Pending:
 
 @dataclass(slots=True)
 class Pool:
-    """Searches one state of a project. Create it with `make_pool`.
-
-    Without `vectors` it only searches words. Without `retriever` it does not search code.
-    """
+    """Searches one state of a project: words without `vectors`, no code without `retriever`."""
 
     snapshot: Snapshot
     sources: Sequence[CorpusSource]
     index: Index
-    word_indexes: WordIndexCache
     reporter: Reporter
     vectors: PassageVectors | None = None
     retriever: Retriever | None = None
     keywords: KeywordWriter | None = None
-    _words: dict[Label, WordIndex] = field(init=False, default_factory=dict)
-    _whole: set[Label] = field(init=False, default_factory=set)  # whose vectors are all stored
-    _outline: Corpus | None = field(init=False, default=None)
 
     @property
     def corpora(self) -> tuple[Label, ...]:
@@ -117,19 +111,9 @@ class Pool:
         return tuple(label for label in Label if label in labels)
 
     async def search(
-        self,
-        query: str | Problem,
-        *,
-        top_k: int = 20,
-        at_least: float = 0.0,
-        expand: bool = False,
+        self, query: str | Problem, *, top_k: int = 20, at_least: float = 0.0
     ) -> PoolResults:
-        """Return the best `top_k` results for one query.
-
-        `at_least` drops results with a lower `PoolHit.relevance`; with `expand` a model adds
-        keywords. Raises ProblemError for an empty query, and RepositoryError if the code cannot be
-        read.
-        """
+        """Return the best `top_k` results. Raises ProblemError for an empty query."""
         problem = problem_from_text(query, "<query>") if isinstance(query, str) else query
         # an embedding server may receive the query
         pending = _Pending(
@@ -137,17 +121,14 @@ class Pool:
         )
         exact = await self._look_up(pending)
         if len(exact) < top_k and WORD.search(pending.query.text):
-            await self._search(pending, expand=expand)
+            await self._search(pending)
         hits = [hit for hit in pending.hits if hit.relevance >= at_least]
         rest = await asyncio.to_thread(merged, _after_exact(exact, hits), CORPUS_WEIGHTS)
         best = (*ordered(exact), *rest)[:top_k]
         return PoolResults(best, pending.searched, tuple(dict.fromkeys(pending.notes)))
 
     async def fill(self) -> tuple[CorpusReport, ...]:
-        """Store the vectors of whole corpora, except code, which has its own index.
-
-        Raises StoreError. The vectors written before the error remain in the store.
-        """
+        """Store the vectors of all corpora but code, which has its own index. Raises StoreError."""
         return tuple([await self._fill(label) for label in self.corpora if label is not Label.CODE])
 
     async def _fill(self, label: Label) -> CorpusReport:
@@ -171,20 +152,19 @@ class Pool:
         """Return the symbols that the query names; decide whether a single word is a name."""
         exact: tuple[PoolHit, ...] = ()
         if pending.query.name and Label.CODE in pending.labels:
-            if self._outline is None:
-                self._outline = await in_thread(
-                    lambda cancel: load_outline(self.snapshot, self.index, cancel)
-                )
-            corpus = self._outline
+            corpus = await in_thread(partial(load_outline, self.snapshot, self.index))
             exact = await asyncio.to_thread(find_exact, pending.query, corpus, self.snapshot)
             pending.searched[Label.CODE] = len(corpus.piece_file)
         if pending.query.kind == "word":
             pending.query = pending.query.as_name(defined=bool(exact))
         return exact
 
-    async def _search(self, pending: _Pending, *, expand: bool) -> None:
-        if expand:
-            await self._add_keywords(pending)
+    async def _search(self, pending: _Pending) -> None:
+        if self.keywords is not None:
+            try:
+                pending.keywords = await self.keywords.keywords(pending.query.text)
+            except (ProviderError, BudgetExceeded, OSError) as error:
+                pending.notes.append(f"searched without a model's keywords: {error}")
         if self.vectors is not None:
             try:
                 pending.vector = await self.vectors.query(pending.query.formatted)
@@ -199,24 +179,14 @@ class Pool:
             except CorpusUnavailable as error:
                 pending.notes.append(f"[{label.value}] left out: {error}")
 
-    async def _add_keywords(self, pending: _Pending) -> None:
-        if self.keywords is None:
-            pending.notes.append("no model is configured: searched without its keywords")
-            return
-        try:
-            pending.keywords = await self.keywords.keywords(pending.query.text)
-        except (ProviderError, BudgetExceeded, OSError) as error:
-            pending.notes.append(f"searched without a model's keywords: {error}")
-
     async def _search_corpus(self, label: Label, pending: _Pending) -> None:
         word_index = await self._word_index(label)
         words = await asyncio.to_thread(weights_of, pending.query, pending.keywords, word_index)
         near = await self._by_vectors(label, word_index, words, pending)
         pending.searched[label] = len(word_index.passages)
-        most = 2 * pending.top_k
         by_symbol = label is Label.INTENT  # other intents of a symbol give the same information
         pending.hits += await asyncio.to_thread(
-            rank_corpus, word_index, words, near, most, by_symbol=by_symbol
+            rank_corpus, word_index, words, near, 2 * pending.top_k, by_symbol=by_symbol
         )
 
     async def _by_vectors(
@@ -227,13 +197,12 @@ class Pool:
         if vectors is None or query is None or not passages:
             return ()
         try:
-            if isinstance(vectors, PassageVectors) and label not in self._whole:
-                if vectors.is_free:
-                    await vectors.fill(label, passages, self._progress)
-                    self._whole.add(label)
-                else:
+            if isinstance(vectors, PassageVectors):
+                filled = passages
+                if not vectors.is_free:
                     best = words.best(word_index, _PREFILTER)
-                    await vectors.fill(label, [passages[number] for number in best])
+                    filled = tuple(passages[number] for number in best)
+                await vectors.fill(label, filled, self._progress)
             near = await vectors.search(label, passages, query, pending.top_k)
         except (StoreError, ProviderError) as error:
             pending.notes.append(f"[{label.value}] searched by words alone: {error}")
@@ -266,13 +235,11 @@ class Pool:
         return source if isinstance(source, VectorSource) else self.vectors
 
     async def _word_index(self, label: Label) -> WordIndex:
-        """Read the passages of a corpus and count their words, once. Raises CorpusUnavailable."""
-        if label not in self._words:
-            source = self._source(label)
-            self._words[label] = await in_thread(
-                lambda cancel: self.word_indexes.of(source.passages(self.snapshot, cancel))
-            )
-        return self._words[label]
+        """Read the passages of a corpus and count their words. Raises CorpusUnavailable."""
+        source = self._source(label)
+        return await in_thread(
+            lambda cancel: build_word_index(source.passages(self.snapshot, cancel))
+        )
 
     def _progress(self, done: int, total: int) -> None:
         self.reporter(StageProgress("vectors", done, total))
@@ -282,11 +249,7 @@ class Pool:
 
 
 def matching_chunks(query: str, ranking: Ranking) -> tuple[ScoredChunk, ...]:
-    """Return the chunks that match the query, in order.
-
-    A ranking contains all chunks. A chunk without a reason has a rank that does not depend on the
-    query, so it is left out. A query without a word matches no chunk.
-    """
+    """Return the chunks of a ranking, which has all, that match a word of the query."""
     if not WORD.search(query):
         return ()
     return tuple(hit for hit in ranking.chunks if hit.score != 0.0 or hit.reasons)
@@ -417,7 +380,6 @@ def make_pool(
         snapshot,
         [source_of(label) for label in dict.fromkeys(labels) if label is not Label.CODE],
         index,
-        WordIndexCache(paths.words, reporter),
         reporter,
         stored,
         retriever,

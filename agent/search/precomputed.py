@@ -36,28 +36,6 @@ if TYPE_CHECKING:
 
     from agent.types.protocols import Reporter, Snapshot
 
-__all__ = [
-    "IMPORTED",
-    "MAX_BYTES",
-    "MAX_TOP_K",
-    "SemanticResult",
-    "SemanticRetriever",
-    "SemanticSettings",
-    "SkippedVector",
-    "VectorIndex",
-    "VectorMeta",
-    "VectorSource",
-    "import_vectors",
-    "imported_filter",
-    "in_one_line",
-    "load_vectors",
-    "make_settings",
-    "masked",
-    "parse_meta",
-    "parse_vector",
-    "read_payload",
-]
-
 _META = ".meta.json"
 _VECTOR = ".json"
 _MAX_DIMENSION = 65_536
@@ -149,12 +127,7 @@ class VectorIndex:
         return self.metas.get(row, _NO_META)
 
     def search(
-        self,
-        queries: ArrayLike,
-        top_k: int,
-        *,
-        at_least: float = -1.0,
-        tags: Iterable[str] = (),
+        self, queries: ArrayLike, top_k: int, *, at_least: float = -1.0, tags: Iterable[str] = ()
     ) -> tuple[tuple[SemanticResult, ...], ...]:
         """Return the best `top_k` for each row of `queries` (m, d), ordered by (-score, id).
 
@@ -245,10 +218,7 @@ def make_settings(**values: Any) -> SemanticSettings:
 
 
 class SemanticRetriever:
-    """Searches one index for agents by name. Immutable and therefore thread-safe.
-
-    Raises SemanticConfigError if an agent has two settings.
-    """
+    """Searches one index for agents by name. Raises SemanticConfigError for two settings of one."""
 
     def __init__(self, index: VectorIndex, agents: Iterable[SemanticSettings]) -> None:
         self._index = index
@@ -264,10 +234,9 @@ class SemanticRetriever:
     def retrieve(
         self, agent: str | SemanticSettings, query: ArrayLike
     ) -> tuple[SemanticResult, ...]:
-        """Return the results of one query (d,) for an agent, best first.
+        """Return the results of one query (d,) for an agent or for settings, best first.
 
-        `agent` is the name of one, or settings that only this call uses. Raises SemanticConfigError
-        for an unknown name, and SemanticQueryError for an invalid query.
+        Raises SemanticConfigError, SemanticQueryError.
         """
         values = _as_numbers(query)
         if values.ndim != 1:
@@ -294,10 +263,9 @@ class SemanticRetriever:
 
 
 def load_vectors(folder: Path, reporter: Reporter, *, strict: bool = False) -> VectorIndex:
-    """Load a folder of vectors. They must have the dimension of most.
+    """Load a folder of vectors of one dimension, that of most.
 
-    A folder that is missing or has no usable vector gives an empty index and a warning; if
-    `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
+    Without a usable vector the index is empty and there is a warning; `strict`: SemanticIndexError.
     """
     place = in_one_line(str(folder))
     index = VectorIndex((), np.empty((0, 0), dtype=np.float32))
@@ -428,10 +396,7 @@ def in_one_line(text: str, limit: int = 300) -> str:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return a JSON value with the secrets in its texts masked.
-
-    `name` is the key of the value: under `api_key` even a random word is a secret.
-    """
+    """Return a JSON value with the secrets in its texts masked; `name` is its key."""
     if isinstance(value, dict):
         return {key: masked(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
@@ -480,11 +445,7 @@ def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
 
 
 def import_vectors(index: VectorIndex, collection: VectorCollection, reporter: Reporter) -> int:
-    """Add or replace all vectors of an index; return how many were new or changed.
-
-    The payload is a JSON object of id, text and metadata, with secrets masked; a text that is too
-    long is cut. Raises the errors of `VectorCollection.upsert`.
-    """
+    """Add or replace all vectors, secrets masked; return how many were new or changed."""
     written = 0
     for start in range(0, len(index), _BATCH):
         rows = range(start, min(start + _BATCH, len(index)))

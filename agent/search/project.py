@@ -89,11 +89,6 @@ class SearchPaths:
         return self.cache / "index.sqlite"
 
     @property
-    def words(self) -> Path:
-        """Return the path of the cached word indexes."""
-        return self.cache / "words.sqlite"
-
-    @property
     def store_url(self) -> str:
         """Return the URL of the embedded vector store."""
         return f"sqlite://{quote(str((self.cache / 'passages.sqlite').absolute()))}"

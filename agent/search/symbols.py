@@ -108,10 +108,7 @@ class Symbol:
 def read_symbols(
     snapshot: Snapshot, index: Index, cancel: threading.Event | None = None
 ) -> tuple[Symbol, ...]:
-    """Return all symbols outside tests, vendored and generated code, by path and line.
-
-    Raises Cancelled.
-    """
+    """Return all symbols outside tests, vendored and generated code, by path and line."""
     stop = cancel or threading.Event()
     corpus = load_outline(snapshot, index, stop)
     found: list[Symbol] = []

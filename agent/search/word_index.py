@@ -1,4 +1,4 @@
-"""The words of a corpus: postings for BM25, cached on disk.
+"""The words of a corpus: postings for BM25.
 
 The formulas are those of `agent.retrieval.ranking.lexical`; a name weighs more than a text.
 """
@@ -8,28 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.retrieval.index import Terms
 from agent.retrieval.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
-from agent.retrieval.weights import read_arrays, write_arrays
 from agent.search.passages import Passage, without_labels
-from agent.shared.cache import RecordStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from agent.types.protocols import Reporter
-
-FORMAT = 1
-"""Increase this when terms or the layout change."""
-
-_LIMIT = 512 * 1024**2  # maximum bytes of the cache file
-_ARRAYS = ("hashes", "starts", "owner", "count", "lengths")
 
 
 @dataclass(frozen=True)
@@ -95,27 +83,6 @@ class WordIndex:
         return slice(int(self.starts[at]), int(self.starts[at + 1]))
 
 
-@dataclass(frozen=True, slots=True)
-class WordIndexCache:
-    """Builds word indexes or reads them from the cache. If `path` is None, nothing is cached."""
-
-    path: Path | None
-    reporter: Reporter
-
-    def of(self, passages: Sequence[Passage]) -> WordIndex:
-        """Return the index of these passages, from the cache if their texts are unchanged."""
-        key = _key(passages)
-        with RecordStore(self.path, reporter=self.reporter, limit=_LIMIT) as store:
-            data = store.get([key]).get(key)
-            known = None if data is None else _decode(data, passages)
-            if known is not None:
-                return known
-            word_index = build_word_index(passages)
-            arrays = {name: getattr(word_index, name) for name in _ARRAYS}
-            store.put([(key, write_arrays(arrays, packed=False))])  # every query waits for reading
-        return word_index
-
-
 def build_word_index(passages: Sequence[Passage]) -> WordIndex:
     """Count the terms of every passage, once for each distinct text."""
     terms = Terms()
@@ -149,35 +116,3 @@ def _counts(passage: Passage, terms: Terms) -> dict[int, float]:
     for key, number in terms.count_hashes(passage.symbol).items():
         counts[key] = counts.get(key, 0.0) + (NAME_WEIGHT - 1.0) * number
     return counts
-
-
-def _key(passages: Sequence[Passage]) -> bytes:
-    digest = blake2b(f"{FORMAT}|{len(passages)}".encode(), digest_size=16, person=b"shelf")
-    for passage in passages:
-        for part in (passage.symbol, passage.text):
-            data = part.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "little"))
-            digest.update(data)
-    return digest.digest()
-
-
-def _decode(data: bytes, passages: Sequence[Passage]) -> WordIndex | None:
-    """Decode an index; None if it does not fit these passages."""
-    arrays: Mapping[str, Any] | None = read_arrays(data)
-    if arrays is None or not arrays.keys() >= set(_ARRAYS):
-        return None
-    word_index = WordIndex(tuple(passages), *(arrays[name] for name in _ARRAYS))
-    return word_index if _is_sound(word_index) else None
-
-
-def _is_sound(index: WordIndex) -> bool:
-    """Whether arrays of a cache file, which anybody may have edited, fit together."""
-    size, passages = index.owner.size, len(index.passages)
-    kinds = [getattr(index, name).dtype.str for name in _ARRAYS]
-    shapes = [getattr(index, name).shape for name in _ARRAYS]
-    expected = [(index.hashes.size,), (index.hashes.size + 1,), (size,), (size,), (passages,)]
-    if kinds != ["<u8", "<i8", "<i4", "<f4", "<f8"] or shapes != expected:
-        return False
-    inside = not size or (index.owner.min() >= 0 and index.owner.max() < passages)
-    rising = bool((np.diff(index.starts) >= 0).all())
-    return bool(inside) and rising and (index.starts[0], index.starts[-1]) == (0, size)

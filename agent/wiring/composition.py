@@ -107,10 +107,7 @@ def make_background(
 
 
 class MaskingChatModel:
-    """A `ChatModel` whose inner one gets prompts without the values that are known to be secret.
-
-    Every prompt passes here: of the one call, of a repair, of the iterative mode and of searches.
-    """
+    """A `ChatModel` whose inner one gets prompts without the values that are known to be secret."""
 
     def __init__(self, inner: ChatModel, known: KnownSecrets, counter: TokenCounter) -> None:
         self._inner = inner
@@ -224,10 +221,7 @@ async def open_services(
 def solve_options(
     settings: Settings, problem: Problem | None = None, *, another_test: bool = True
 ) -> SolveOptions:
-    """Return the pipeline options that the settings ask for.
-
-    `another_test`: whether a call for another reproduction test may follow an accepted patch.
-    """
+    """Return the pipeline options of the settings; `another_test`: a call for one may follow."""
     from agent.run.pipeline import SolveOptions
     from agent.run.policy import PolicyOptions
 
@@ -261,12 +255,7 @@ def apply_reply(
     proposal = parse_reply(text)
     if isinstance(proposal, ParseFailure):
         return Attempt("saved-reply", parse_failure=proposal)
-    applied = apply_proposal(
-        proposal,
-        snapshot,
-        allow=settings.allow,
-        include_test=include_test,
-    )
+    applied = apply_proposal(proposal, snapshot, allow=settings.allow, include_test=include_test)
     if isinstance(applied, ApplyFailure):
         return Attempt("saved-reply", proposal=proposal, apply_failure=applied)
     return Attempt("saved-reply", proposal=proposal, patch=applied)

@@ -66,12 +66,7 @@ class ChosenModel:
 
 
 class Connections:
-    """What the models of a run share: the HTTP client, clock, recordings and the gate.
-
-    `stack` closes them. `time_left`: remaining seconds of the run. `record`, `replay`: files of
-    replies. `gate`: what each call passes. `streaming`: show how long a reply is while it is being
-    written.
-    """
+    """What the models of a run share: HTTP client, clock, recordings, gate; `stack` closes them."""
 
     def __init__(
         self,
@@ -115,10 +110,7 @@ class Connections:
         return self._client
 
     async def choose(self, settings: Settings) -> ChosenModel:
-        """Make the model that the settings choose, or replay a recording in its place.
-
-        Asks the server for its list of models if the settings name no model.
-        """
+        """Make the model of the settings, or of the server's list, or replay a recording."""
         from agent.llm import HttpChatModel, Retrier
 
         if self._replaying is not None:
@@ -178,10 +170,7 @@ class Connections:
     async def locator(
         self, settings: Settings, budgeted: BudgetedChatModel
     ) -> BudgetedChatModel | None:
-        """Return the model of the locating call, None if there is to be none.
-
-        It leaves enough of the budget for a call for the patch.
-        """
+        """Return the model of the locating call, if any; it leaves enough budget for the patch."""
         if not may_locate(settings):
             return None
         tokens = prompt_tokens(settings, CONTEXT_TOKENS)
@@ -192,10 +181,7 @@ class Connections:
     async def escalation(
         self, settings: Settings, budgeted: BudgetedChatModel
     ) -> BudgetedChatModel | None:
-        """Return the model of repairs and steps, None if it is that of the first call.
-
-        It spends from the same budget.
-        """
+        """Return the model of repairs and steps; None if it is that of the first call."""
         return await self._beside(budgeted, settings, settings.escalate_model, Usage())
 
     async def _beside(
@@ -245,28 +231,19 @@ def endpoint(settings: Settings) -> Endpoint:
 
 
 def _ca_bundle() -> str | None:
-    """Return the value of REQUESTS_CA_BUNDLE if the variables that httpx itself reads are not set.
-
-    Containers behind a proxy with its own certificate may set only this variable.
-    """
+    """Return REQUESTS_CA_BUNDLE if the variables that httpx itself reads are not set."""
     given = environment(_CERTIFICATES)
     return given.get("REQUESTS_CA_BUNDLE") if len(given) == 1 else None
 
 
 def make_clock(seconds: float, waited: Callable[[], float] = lambda: 0.0) -> Callable[[], float]:
-    """Return a function that gives the remaining seconds of a run, including a short grace period.
-
-    The time that the run has `waited` for other runs is not counted.
-    """
+    """Return what gives the remaining seconds of a run, without the time `waited` for others."""
     deadline = time.monotonic() + seconds + _GRACE_SECONDS
     return lambda: deadline + waited() - time.monotonic()
 
 
 async def live_call(settings: Settings) -> str:
-    """Make one model call for `agent doctor --live`.
-
-    Return the answering model and the duration as text.
-    """
+    """Make one model call for `agent doctor --live`; return the model and the duration as text."""
     from agent.run.prompting import make_prompt
     from agent.types import Message
 
@@ -282,17 +259,12 @@ async def live_call(settings: Settings) -> str:
 
 
 def model_in_words(settings: Settings) -> str:
-    """Describe the chat model that would be called, its server, and the reason for the choice.
-
-    `agent doctor` prints this. No request is sent.
-    """
+    """Describe the chat model that would be called, its server, and the reason. Sends nothing."""
     return in_words(endpoint(settings))
 
 
 def in_words(chosen: Endpoint) -> str:
-    """Describe the model, its server and the reason for the choice, without credentials in the
-    URL.
-    """
+    """Describe the model, its server and the reason, without credentials in the URL."""
     from agent.llm import without_credentials
 
     model = chosen.model or "a model of the server's list"
@@ -310,10 +282,7 @@ def make_counter(model: str | None) -> TokenCounter:
 async def open_chat(
     stack: AsyncExitStack, settings: Settings, reporter: Reporter
 ) -> BudgetedChatModel:
-    """Open the configured model for calls outside of a run, within the limits of the settings.
-
-    Raises ConfigurationError, ProviderError.
-    """
+    """Open the configured model for calls outside of a run, within the limits of the settings."""
     return await Connections(stack, reporter, make_clock(settings.timeout)).budgeted(settings)
 
 
@@ -322,11 +291,7 @@ async def open_chat(
 
 def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget]) -> str:
     """Return what a run may use: `usually 1 or 2 calls, never more than 46 calls, 400,000 tokens,
-    $3.06`.
-
-    The calls are the locating one, the first ones (`--samples`), those with code that a reply asks
-    for, repairs, steps, and the one for another test. Their replies are seldom as long as they may
-    be. Of `budgets`, the one with the highest price counts.
+    $3.06`. Of `budgets`, the one with the highest price counts.
     """
     budget = _dearest(budgets)
     stages = [int(may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs]

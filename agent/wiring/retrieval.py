@@ -55,10 +55,7 @@ def packing_options(settings: Settings) -> PackingOptions:
 async def open_retriever(
     settings: Settings, reporter: Reporter, *, workers: int | None = None
 ) -> AsyncIterator[Retriever]:
-    """Open a retriever for commands that make no model call.
-
-    `workers`: processes that chunk files when the cache is cold; None means one per core.
-    """
+    """Open a retriever for commands that make no model call; `workers` None: one per core."""
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
         retriever = make_retriever(settings, embedder, reporter, workers)
@@ -69,10 +66,7 @@ async def open_retriever(
 
 
 def make_retriever(
-    settings: Settings,
-    embedder: Embedder | None,
-    reporter: Reporter,
-    workers: int | None = None,
+    settings: Settings, embedder: Embedder | None, reporter: Reporter, workers: int | None = None
 ) -> Retriever:
     """Make the retriever of the settings over the index on disk."""
     from agent.retrieval.ranking import HybridRetriever
@@ -93,10 +87,7 @@ def with_keywords(
     reporter: Reporter,
     problem: Problem | None = None,
 ) -> Retriever:
-    """Return a retriever that ranks with keywords of the model, for `problem` alone if given.
-
-    Raises ConfigurationError where the search over corpora is not installed.
-    """
+    """Return a retriever that ranks with keywords of the model, for `problem` alone if given."""
     if retrieval_options(settings).original:
         return retriever
     try:
@@ -107,10 +98,7 @@ def with_keywords(
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:
-    """Return the preset with the options that were set separately.
-
-    Raises ConfigurationError for unknown names.
-    """
+    """Return the preset with the options that were set separately."""
     from agent.retrieval.ranking import preset
 
     options = preset(settings.preset)
@@ -129,10 +117,7 @@ def index_path(settings: Settings) -> Path:
 def fill_index(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
 ) -> IndexSummary:
-    """Chunk and cache the files that are not cached yet, in the form that the retriever reads.
-
-    `workers` as for `open_retriever`.
-    """
+    """Chunk and cache the files that are not cached yet."""
     return make_index(settings, reporter, workers).refresh(snapshot)
 
 
@@ -157,10 +142,7 @@ def missing_models(settings: Settings) -> tuple[str, ...]:
 
 
 def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> int:
-    """Read and cache the commit history that the retriever uses; return the number of commits.
-
-    Returns 0 for the original system, and if the snapshot is not from a repository on disk.
-    """
+    """Cache the commit history that the retriever uses; return the number of commits."""
     from agent.retrieval.history import CommitHistory, history_path
 
     if retrieval_options(settings).original:
@@ -178,10 +160,7 @@ _SHARE_OF_TIME = 0.1  # share of the remaining run time that listing the models 
 
 
 async def make_embedder(settings: Settings, connections: Connections) -> Embedder | None:
-    """Return the embedder that the settings choose; None means lexical retrieval.
-
-    Asks a miner's proxy for its list of models if the settings name no model.
-    """
+    """Return the embedder that the settings choose; None means lexical retrieval."""
     model = await _batch_embedder(settings, connections)
     if model is None:
         return None
@@ -246,10 +225,7 @@ def embedding_in_words(settings: Settings) -> str:
 
 
 async def live_embedding(settings: Settings) -> str:
-    """Request one embedding without the cache, for `agent doctor --live`.
-
-    Return its size and duration as text.
-    """
+    """Request one embedding for `agent doctor --live`; return its size and duration as text."""
     async with AsyncExitStack() as stack:
         connections = Connections(stack, time_left=make_clock(60.0))
         model = await _batch_embedder(settings, connections)

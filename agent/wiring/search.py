@@ -36,11 +36,7 @@ from agent.types import Message, Problem
 from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
 from agent.wiring.model import Connections, make_counter, open_chat
-from agent.wiring.retrieval import (
-    make_embedder,
-    make_retriever,
-    retrieval_options,
-)
+from agent.wiring.retrieval import make_embedder, make_retriever, retrieval_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,10 +49,7 @@ if TYPE_CHECKING:
 
 
 def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
-    """Return the corpora by name, each once. A text may hold several with commas between them.
-
-    Raises ConfigurationError for an unknown name.
-    """
+    """Return the corpora by name, each once; commas separate names. Raises ConfigurationError."""
     labels: dict[Label, None] = {}
     for name in (part.strip() for text in names for part in text.split(",")):
         try:
@@ -85,10 +78,7 @@ def intent_file(settings: Settings, snapshot: Snapshot) -> IntentFile:
 
 
 def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
-    """Open the store of the settings, or the embedded one in the cache folder.
-
-    Raises StoreError, ConfigurationError. No other store takes the place of a named one.
-    """
+    """Open the store of the settings, or the one in the cache folder, and no other one."""
     from agent.search.stores import open_store
 
     return open_store(settings.store or paths_of(settings).store_url, reporter)
@@ -105,10 +95,9 @@ async def open_pool(
     filling: bool = False,
     tags: Sequence[str] = (),
 ) -> AsyncIterator[Pool]:
-    """Open a pool from the settings. With `keywords`, a model may be asked for keywords.
+    """Open a pool from the settings. `keywords`: a model may be asked for some.
 
-    `tags` limit the results of the corpus of vectors. Raises ConfigurationError and StoreError;
-    a search goes on by words where the store of the cache folder cannot be used.
+    A search goes on by words where the store of the cache folder cannot be used.
     """
     from agent.retrieval.ranking import load_shipped
 
@@ -148,8 +137,7 @@ async def embed_query(
 ) -> tuple[NDArray[np.float32], str]:
     """Embed a query for vectors of another program; return the row (d,) and `Embedder.name`.
 
-    Raises ConfigurationError if there is no embedder: the static vectors of this package cannot be
-    compared with those of another program. Raises ProviderError if the query cannot be embedded.
+    Raises ConfigurationError if there is no embedder, and ProviderError.
     """
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
@@ -174,10 +162,7 @@ async def embed_query(
 async def open_intent_writer(
     settings: Settings, snapshot: Snapshot, reporter: Reporter
 ) -> AsyncIterator[IntentWriter]:
-    """Open a writer of intents that uses the configured model within the limits of the settings.
-
-    Raises ConfigurationError, ProviderError.
-    """
+    """Open a writer of intents within the limits of the settings."""
     async with AsyncExitStack() as stack:
         if settings.side_model is not None:
             # Prices of the settings are those of the other model.
@@ -258,10 +243,7 @@ class PassageBackground:
     async def find(
         self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
     ) -> str:
-        """Return labelled passages in at most `tokens`; "" if none is relevant enough.
-
-        Raises StoreError if a store that the settings name cannot be used.
-        """
+        """Return labelled passages in at most `tokens`; "" if none is relevant."""
         del ranking
         labels = tuple(one for one in read_labels(self.settings.corpora) if one in _BACKGROUND)
         if not labels:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """Tests the sandbox and loads the tokenizer in threads that start at once.
-
-    The interpreter joins these threads at exit.
-    """
+    """Tests the sandbox and loads the tokenizer in threads that start at once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -36,11 +33,7 @@ class Ahead:
         threads.shutdown(wait=False)
 
     def sandbox(self) -> Sandbox:
-        """Wait for the test to end and return the sandbox of the settings.
-
-        Raises SandboxError if the sandbox lacks a guarantee, and ConfigurationError if the settings
-        contradict each other.
-        """
+        """Return the tested sandbox of the settings. Raises SandboxError, ConfigurationError."""
         return self._made_sure() if self._sandbox is None else self._sandbox.result()
 
     def _made_sure(self) -> Sandbox:
@@ -66,10 +59,8 @@ async def open_validator(
 ) -> Validator:
     """Make a validator in the sandbox of the settings; without tests it checks only the syntax.
 
-    `trial`: waits for a running test (`Ahead`). `around`: wraps the sandbox. `stack` closes the
-    validator. `project`: the target's name in the file of environments.
-
-    Raises ConfigurationError and SandboxUnavailable.
+    `trial`: waits for a running test (`Ahead`). `around`: wraps the sandbox. Raises
+    ConfigurationError and SandboxUnavailable.
     """
     from agent.verify import NullValidator, SandboxValidator, ValidationOptions
     from sandbox import SandboxError, check_isolation
@@ -109,11 +100,7 @@ async def open_validator(
 async def _environment(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, project: str | None
 ) -> tuple[Path | None, ProjectSetup]:
-    """Return the interpreter for the target's tests and the setup of the project; build them if
-    needed.
-
-    Raises ConfigurationError.
-    """
+    """Return the interpreter for the target's tests and the setup of the project."""
     from agent.verify import ProjectSetup
 
     if settings.environments is None:
@@ -131,10 +118,7 @@ def known_tests(
     pass_to_pass: Sequence[str] = (),
     tests_from: Path | None = None,
 ) -> KnownTests | None:
-    """Return the tests that decide whether a patch is accepted, or None: ids, and a JSON row.
-
-    Raises ConfigurationError.
-    """
+    """Return the tests that decide whether a patch is accepted, or None: ids, and a JSON row."""
     from agent.types import KnownTests
     from agent.verify import read_known
 
@@ -144,10 +128,7 @@ def known_tests(
 
 
 def make_sandbox(settings: Settings) -> Sandbox:
-    """Make the backend of the settings without testing it.
-
-    Raises ConfigurationError if the settings contradict each other.
-    """
+    """Make the backend of the settings without testing it. Raises ConfigurationError."""
     from sandbox import SandboxError
     from sandbox import make_sandbox as make_one
 
@@ -160,10 +141,7 @@ def make_sandbox(settings: Settings) -> Sandbox:
 
 
 def why_no_python(settings: Settings) -> str:
-    """Return why the interpreter that is tried first for tests cannot start in the sandbox.
-
-    Returns "" if it can.
-    """
+    """Return why the first interpreter for tests cannot start in the sandbox; "" if it can."""
     from agent.verify import candidates
     from sandbox import SandboxError, explain_closed_paths, find_interpreter
 
@@ -182,10 +160,7 @@ def why_no_python(settings: Settings) -> str:
 
 
 def probe_sandboxes(settings: Settings) -> tuple[Probe, ...]:
-    """Test which guarantees the backends give here: the chosen one first, then the others.
-
-    Raises ConfigurationError if the settings contradict each other.
-    """
+    """Test which guarantees the backends give here: the chosen one first, then the others."""
     from sandbox import other_backends
 
     chosen = make_sandbox(settings)

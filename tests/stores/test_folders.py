@@ -12,15 +12,7 @@ import pytest
 from agent.errors import StoreMismatch, StoreUnreachable
 from tests.support import store_processes
 from tests.support.full_disk import full_at
-from tests.support.stores import (
-    DIMENSION,
-    MODEL,
-    Engine,
-    engine_at,
-    entry,
-    ids_of,
-    unit,
-)
+from tests.support.stores import DIMENSION, MODEL, Engine, engine_at, entry, ids_of, unit
 
 pytestmark = pytest.mark.slow
 
@@ -36,10 +28,6 @@ def shared(tmp_path: Path) -> Engine:
 
 def test_two_writing_processes_lose_nothing(shared: Engine) -> None:
     store_processes.two_writers_lose_nothing(shared)
-
-
-def test_readers_beside_a_writing_process(shared: Engine) -> None:
-    store_processes.readers_see_whole_batches(shared)
 
 
 def test_a_writing_process_that_is_killed(shared: Engine) -> None:
@@ -126,13 +114,3 @@ def test_a_full_disk_keeps_a_whole_call_out_of_a_table(tmp_path: Path) -> None:
             collection.upsert(many)
         assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["a"]
         assert collection.upsert(many) == 200
-
-
-def test_a_table_that_is_written_often_stays_in_few_pieces(tmp_path: Path) -> None:
-    engine = engine_at("lancedb", tmp_path)
-    with engine.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        for number in range(40):
-            collection.upsert([entry(f"e{number}")])
-        assert collection.count() == 40
-        assert collection._table.stats()["fragment_stats"]["num_fragments"] < 33

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from agent.search.stores import EntryFilter, open_store
+from agent.search.stores import open_store
 from tests.support.stores import DIMENSION, MODEL, Engine, entry, ids_of, random_units, unit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,28 +31,6 @@ def two_writers_lose_nothing(engine: Engine) -> None:
         found = ids_of(collection.search(unit(1)[None], 500)[0])
         assert len(found) == len(set(found)) == 2 * 6 * 20 + 1
     assert engine.notices == []
-
-
-def readers_see_whole_batches(engine: Engine) -> None:
-    """Two stores read while a process writes: what is seen grows, by whole batches."""
-    with engine.open() as one, engine.open() as two:
-        readers = [store.collection("things", MODEL, DIMENSION) for store in (one, two)]
-        seen: list[list[int]] = [[0], [0]]
-        writer = start(engine.url, "w", batches=12, size=50)
-        assert lines(writer, 1) == ["ready"]
-        while writer.poll() is None:
-            for reader, counts in zip(readers, seen, strict=True):
-                counts.append(reader.count(EntryFilter(project="project")))
-                assert len(reader.search(unit(1)[None], 5)[0]) >= min(5, counts[-1])
-        assert writer.stdout is not None
-        writer.stdout.close()
-        assert writer.returncode == 0
-        for reader, counts in zip(readers, seen, strict=True):
-            counts.append(reader.count())
-            assert counts == sorted(counts)
-            assert all(count == 0 or count % 50 == 1 for count in counts)
-            assert counts[-1] == 12 * 50 + 1
-            assert len(reader.search(unit(1)[None], 999)[0]) == 12 * 50 + 1
 
 
 def a_killed_writer_leaves_whole_batches(engine: Engine) -> None:

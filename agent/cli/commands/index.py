@@ -141,11 +141,7 @@ async def _fill(
 
 
 def _refuse_unwritable_cache(settings: Settings) -> None:
-    """Raise ConfigurationError if the cache folder, or a cache in it, cannot be written.
-
-    A search works without a cache, but an index that cannot be saved is useless.
-    """
-    from agent.retrieval.history import history_path
+    """Raise ConfigurationError if the index could not be kept. A search works without a cache."""
     from agent.wiring import index_path
 
     index = index_path(settings)
@@ -158,12 +154,10 @@ def _refuse_unwritable_cache(settings: Settings) -> None:
             f"cache folder {index.parent} cannot be written ({error.strerror or error}): "
             "set PATCHSHOT_CACHE_DIR to one that can"
         ) from None
-    for path in (index, history_path(index)):
-        if path is not None and path.exists() and not os.access(path, os.W_OK):
-            raise ConfigurationError(
-                f"cache {path} cannot be written: make it writable, or set PATCHSHOT_CACHE_DIR "
-                "to another folder"
-            )
+    if index.exists() and not os.access(index, os.W_OK):
+        raise ConfigurationError(
+            f"cache {index} cannot be written: make it writable, or set PATCHSHOT_CACHE_DIR"
+        )
 
 
 def _corpora_as_json(

@@ -97,10 +97,7 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
 def _opened(
     store: VectorStore, name: str, made_by: str | None, dimension: int, fresh: bool
 ) -> tuple[VectorCollection, int]:
-    """Return the collection, and the number of vectors that `--fresh` removed from it.
-
-    Raises StoreMismatch for a collection of another model or dimension.
-    """
+    """Return the collection, and how many vectors `--fresh` removed from it."""
     from agent.search import collection_name
     from agent.search.precomputed import IMPORTED, imported_filter
 
@@ -249,11 +246,7 @@ def _check(
 
 
 def is_model(name: str, embedder: str) -> bool:
-    """Whether an `Embedder.name` is of the model that --made-by named.
-
-    Only the last parts of the paths are compared: `sentence-transformers/all-MiniLM-L6-v2` matches
-    `local/all-MiniLM-L6-v2-int8-<digest>@256`.
-    """
+    """Whether an `Embedder.name` is of the model that --made-by named: the last parts are equal."""
     core = embedder.rpartition("@")[0] or embedder
     if embedder.startswith("local/"):
         core = re.sub(r"(-int8)?-[0-9a-f]{12}$", "", core)

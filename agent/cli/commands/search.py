@@ -52,10 +52,7 @@ def rank_chunks(
 
 
 def open_project(
-    given: Mapping[str, Any],
-    settings: Settings,
-    reporter: Reporter,
-    labels: tuple[Label, ...] = (),
+    given: Mapping[str, Any], settings: Settings, reporter: Reporter, labels: tuple[Label, ...] = ()
 ) -> Snapshot:
     """Read the repository. Warn that a shallow clone has only a part of the history."""
     from agent.repository import locate
@@ -79,11 +76,7 @@ def open_project(
 def requested_corpora(
     given: Mapping[str, Any], settings: Settings, flags: Mapping[str, Any]
 ) -> tuple[Label, ...]:
-    """Return the requested corpora. Raises ConfigurationError.
-
-    An option that only applies to other corpora, such as `--store`, means all except memory and
-    vectors, which must be named.
-    """
+    """Return the requested corpora; all but memory and vectors for options of other corpora."""
     from agent.search import Label
     from agent.wiring.search import read_labels
 
@@ -192,14 +185,22 @@ def _search_corpora(
 ) -> int:
     """Print the passages of several corpora as a labelled table or JSON; return their number."""
     from agent.wiring import endpoint
+    from agent.wiring.search import open_pool
+
+    expand = given["expand"] == "llm"
+
+    async def search() -> PoolResults:
+        opened = open_pool(settings, snapshot, reporter, labels, keywords=expand, tags=given["tag"])
+        async with opened as pool:
+            least = given["at_least"] or 0.0
+            return await pool.search(problem, top_k=given["limit"], at_least=least)
 
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
-        if given["expand"] == "llm":
+        if expand:
             endpoint(settings)  # raises ConfigurationError before anything is read
         snapshot = open_project(given, settings, reporter, labels)
         with common.stage("retrieve", reporter) as summary:
-            work = _search_pool(problem, given, settings, snapshot, labels, reporter)
-            results = asyncio.run(work)
+            results = asyncio.run(search())
             summary.append(f"{sum(results.searched.values()):,} passages")
         for note in results.notes:
             reporter(Notice(note, "warning"))
@@ -216,23 +217,6 @@ def _search_corpora(
     else:
         common.write_stdout(render_findings(results.hits, explain=given["explain"]))
     return len(results.hits)
-
-
-async def _search_pool(
-    problem: Problem,
-    given: Mapping[str, Any],
-    settings: Settings,
-    snapshot: Snapshot,
-    labels: tuple[Label, ...],
-    reporter: Reporter,
-) -> PoolResults:
-    from agent.wiring.search import open_pool
-
-    expand, at_least = given["expand"] == "llm", given["at_least"] or 0.0
-    async with open_pool(
-        settings, snapshot, reporter, labels, keywords=expand, tags=given["tag"]
-    ) as pool:
-        return await pool.search(problem, top_k=given["limit"], at_least=at_least, expand=expand)
 
 
 # ------------------------------------------------------------------------------------ agent context
@@ -305,13 +289,22 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
 def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
     """Show a plan for an issue: what to look for, and the code where it is."""
     from agent.retrieval.ranking import in_scope
+    from agent.wiring import make_counter, make_planner, open_chat
 
-    problem = common.load_problem(given["problem"])
+    problem, calls = common.load_problem(given["problem"]), given["calls"]
     settings = common.load_settings(flags, repository=given["repo"])
+
+    async def plan() -> Planned:
+        async with AsyncExitStack() as stack:
+            chat = await open_chat(stack, settings, reporter) if calls else None
+            counter = make_counter(settings.model)
+            planner = make_planner(settings, counter, reporter, calls=calls, beam=given["beam"])
+            return await planner.plan(problem, snapshot, ranking, chat)
+
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         snapshot = in_scope(problem, open_project(given, settings, reporter))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
-        planned = asyncio.run(_planned(problem, snapshot, ranking, given, settings, reporter))
+        planned = asyncio.run(plan())
         if planned.note:
             reporter(Notice(planned.note, "warning"))
     if json:
@@ -321,24 +314,6 @@ def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
     if not planned.steps:
         say("agent: no plan; say in the issue what goes wrong, and where it shows")
     return 0
-
-
-async def _planned(
-    problem: Problem,
-    snapshot: Snapshot,
-    ranking: Ranking,
-    given: Mapping[str, Any],
-    settings: Settings,
-    reporter: Reporter,
-) -> Planned:
-    from agent.wiring import make_counter, make_planner, open_chat
-
-    async with AsyncExitStack() as stack:
-        calls, beam = given["calls"], given["beam"]
-        chat = await open_chat(stack, settings, reporter) if calls else None
-        counter = make_counter(settings.model)
-        planner = make_planner(settings, counter, reporter, calls=calls, beam=beam)
-        return await planner.plan(problem, snapshot, ranking, chat)
 
 
 def _plan_as_json(planned: Planned, commit: str) -> dict[str, Any]:
@@ -429,11 +404,7 @@ def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -
 
 
 def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
-    """Return one line for each finding: rank, relevance, corpus, location, title.
-
-    With `explain`, the lines below a finding show its score and similarity, its rank in its corpus,
-    the contributions to that rank, and its near-duplicates.
-    """
+    """Return one line for each finding; with `explain`, how it came to its place below it."""
     rows = []
     for hit in hits:
         passage = hit.passage
@@ -470,10 +441,7 @@ def result_lines(rows: Iterable[tuple[float, str, Sequence[str]]]) -> str:
 
 
 def shown(lines: Sequence[str]) -> str:
-    """Return lines, cut to the width of a terminal.
-
-    Secrets are masked, because titles come from a repository.
-    """
+    """Return lines with secrets masked, cut to the width of a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     masked = mask_secrets("\n".join(inert(line, kept="") for line in lines)).text
     return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""

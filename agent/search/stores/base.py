@@ -158,10 +158,7 @@ def read_meta(mark: str | bytes | None) -> CollectionMeta | None:
 
 
 class VectorCollection(ABC):
-    """Entries of one model, for use by several threads and processes at a time.
-
-    Every method raises StoreUnreachable if the engine cannot be used.
-    """
+    """Entries of one model, for several threads and processes."""
 
     def __init__(self, name: str, model: str, dimension: int) -> None:
         self.name = name
@@ -259,10 +256,7 @@ class VectorStore(ABC):
     url: str  # without a password
 
     def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
-        """Open or create a collection.
-
-        Raises StoreMismatch if it is of another model, dimension, version or program.
-        """
+        """Open or create a collection. Raises StoreMismatch for one of another model or program."""
         if checked_name(name) not in self._names():
             self._create(name, CollectionMeta(model=model, dimension=dimension))
         meta = self._own(name)
@@ -338,10 +332,7 @@ class VectorStore(ABC):
 
 
 def sql_condition(selection: EntryFilter, has_tag: str) -> tuple[str, list[str]]:
-    """Return an SQL condition for an escaped filter, with a `?` for each of the values.
-
-    `has_tag` is an expression that tests the column `tags` for its `?`.
-    """
+    """Return an SQL condition with a `?` for each value; `has_tag` tests `tags` for its `?`."""
     parts, values = ["1 = 1"], []
     if selection.project is not None:
         parts.append("project = ?")

@@ -56,11 +56,7 @@ _FILTERED = ("project", "corpus", "tag")
 
 
 def open_qdrant(url: str, reporter: Reporter) -> QdrantStore:
-    """Open the server, the folder or the memory of the URL.
-
-    The API key is the URL's password, or else QDRANT_API_KEY. Raises StoreUnreachable, and
-    ConfigurationError for a URL without a valid host or folder.
-    """
+    """Open the server, folder or memory of the URL. The key is its password or QDRANT_API_KEY."""
     parts = urlsplit(url)
     if parts.netloc == ":memory:":
         message = f"vector store {url} is in memory: nothing is kept when the command ends"

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.search.documents import (
-    MAX_SECTION,
-    DocumentSource,
-    Section,
-    cut_sections,
-    is_document,
-)
+from agent.search.documents import MAX_SECTION, DocumentSource, Section, cut_sections, is_document
 from agent.search.passages import Label, Passage
 from agent.search.symbols import (
     Symbol,
@@ -73,11 +67,6 @@ def test_sections_and_docstrings_with_their_places() -> None:
         language="markdown",
         tags=("section",),
     )
-
-
-def test_places_are_unique() -> None:
-    found = DocumentSource(small_index()).passages(MemorySnapshot(FILES), threading.Event())
-    assert len({passage.place for passage in found}) == len(found)
 
 
 def test_secrets_are_masked() -> None:
@@ -283,11 +272,6 @@ def test_parameters_of_other_languages() -> None:
     java = symbol(signature="void send(final Order order, String address)", docstring="")
     assert any("I have order, address and" in intent for intent in template_intents(java))
     assert template_intents(go)
-
-
-def test_a_long_docstring_is_cut() -> None:
-    made = template_intents(symbol(docstring="word " * 500))
-    assert max(map(len, made)) <= 200
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,9 @@ def test_a_query_is_asked_once_and_kept(tmp_path: Path) -> None:
 
 def test_keywords_find_what_the_query_does_not_say(tmp_path: Path) -> None:
     with pool_at(tmp_path, [Label.DOCS]) as pool:
+        plain = asyncio.run(replace(pool, vectors=None).search("delivery"))
         pool = replace(pool, keywords=Words("warehouse"), vectors=None)  # type: ignore[arg-type]
-        plain = asyncio.run(pool.search("delivery"))
-        more = asyncio.run(pool.search("delivery", expand=True))
+        more = asyncio.run(pool.search("delivery"))
     assert plain.hits == ()
     assert more.hits[0].passage.symbol == "sendOrder"
     assert "with warehouse" in more.hits[0].reasons[0].note

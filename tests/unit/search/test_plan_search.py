@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from agent.search.plan_search import (
     MAX_INTENT_CHARS,
-    MAX_INTENTS,
     MAX_SENTENCES,
     TOKENS_A_TERM,
     Grounded,
@@ -83,11 +82,6 @@ def test_grounding_finds_the_code_and_asks_each_query_once() -> None:
     assert grounder.ground([other]) == (grounded[2],)
 
 
-def test_an_intent_of_unknown_words_finds_nothing() -> None:
-    (nothing,) = make_grounder(limit=1).ground([intent("zzz qqq")]) or ()
-    assert (nothing.hits, nothing.quality) == ((), 0.0)
-
-
 # ---------------------------------------------------------------------------------- changed plans
 
 
@@ -111,11 +105,6 @@ def test_unused_intents_of_the_issue_and_neighbours_are_added() -> None:
     assert ("one", "price_of in prices.py") in plans
 
 
-def test_a_full_plan_is_not_added_to() -> None:
-    full = [found(f"intent number {n}", n) for n in range(MAX_INTENTS)]
-    assert all(len(plan) <= MAX_INTENTS for plan in neighbours(make_search(), *full))
-
-
 # ----------------------------------------------------------------------------------------- search
 
 
@@ -136,10 +125,6 @@ def test_the_same_issue_gives_the_same_plan() -> None:
         best = make_search(width=width).best(START)
         assert best == make_search(width=width).best(START)
         assert best.value >= alone
-
-
-def test_a_budget_too_small_for_the_first_plan_gives_an_empty_one() -> None:
-    assert make_search(limit=1).best(START).plan == ()
 
 
 def test_the_best_of_several_starts_wins() -> None:

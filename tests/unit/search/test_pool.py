@@ -84,13 +84,6 @@ def test_a_corpus_that_fails_costs_its_own_results_only(tmp_path: Path) -> None:
     assert (history.passages, history.complete, history.note) == (0, False, "a shallow clone")
 
 
-def test_an_empty_corpus_is_never_called_complete(tmp_path: Path) -> None:
-    with pool_at(tmp_path, sources=[ListSource(Label.DOCS, [])]) as pool:
-        (report,) = run(pool.fill())
-    assert not report.complete
-    assert report.note == "nothing of it was found in this project"
-
-
 def test_an_exact_name_is_answered_without_embedding(tmp_path: Path) -> None:
     embedder = WordEmbedder()
     with pool_at(tmp_path, retriever=retriever(), embedder=embedder) as pool:
@@ -119,9 +112,7 @@ def test_a_query_without_a_word_finds_nothing(tmp_path: Path, query: str) -> Non
         assert run(pool.search(query)).hits == ()
 
 
-def test_similarities_are_cosines_and_the_threshold_uses_relevance(
-    tmp_path: Path,
-) -> None:
+def test_similarities_are_cosines_and_the_threshold_uses_relevance(tmp_path: Path) -> None:
     embedder = WordEmbedder()
     with pool_at(tmp_path, [Label.DOCS], embedder=embedder) as pool:
         query = "drop cookies that are out of date"
@@ -179,19 +170,6 @@ def passage(number: int) -> Passage:
     return Passage(Label.DOCS, text, text, f"{number:03}.md", 1, 1)
 
 
-def test_a_model_s_keywords_are_left_out_where_there_is_none(tmp_path: Path) -> None:
-    with pool_at(tmp_path, [Label.DOCS]) as pool:
-        found = run(pool.search("cookies of a session", expand=True))
-    assert found.hits
-    assert "no model is configured" in found.notes[0]
-
-
-def test_a_long_query_is_a_problem_too(tmp_path: Path) -> None:
-    with pool_at(tmp_path, [Label.DOCS]) as pool:
-        found = run(pool.search("Cookies\n\n" + "cookies of a session. " * 2_000))
-    assert found.hits[0].passage.path == "shop/cookies.py"
-
-
 def test_what_changed_is_found_and_what_is_gone_is_not(tmp_path: Path) -> None:
     with pool_at(tmp_path, [Label.DOCS]) as pool:
         run(pool.fill())
@@ -200,17 +178,6 @@ def test_what_changed_is_found_and_what_is_gone_is_not(tmp_path: Path) -> None:
         found = run(pool.search("delivery of pelicans", top_k=50))
         assert found.hits[0].passage.text.endswith("Pelicans are delivered on Tuesdays only.")
         assert not any("Expired cookies" in hit.passage.title for hit in found.hits)
-
-
-def test_pools_of_no_vectors_still_search(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    with pool_at(tmp_path) as made:
-        pool = replace(made, vectors=None)
-        found = run(pool.search("cookies out of date"))
-        (report, _) = run(pool.fill())
-    assert found.hits
-    assert not report.complete
 
 
 def test_secrets_of_a_query_are_not_sent(tmp_path: Path) -> None:

@@ -13,12 +13,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.search import Label, PoolResults
-from agent.search.precomputed import (
-    import_vectors,
-    imported_filter,
-    load_vectors,
-    read_payload,
-)
+from agent.search.precomputed import import_vectors, imported_filter, load_vectors, read_payload
 from agent.search.stores.embedded import EmbeddedStore
 from agent.types.events import Event
 from tests.support.corpora import pool_at

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.search.history import (
-    CommitMessage,
-    PullRequest,
-    named_in,
-    parse_messages,
-    pull_requests,
-)
+from agent.search.history import CommitMessage, PullRequest, named_in, parse_messages, pull_requests
 
 PROJECT = "github.example.org/owner/shop"
 PULL = "https://github.example.org/owner/shop/pull/12"

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.search.fusion import (
-    CORPUS_WEIGHTS,
-    merged,
-    ordered,
-    rank_corpus,
-    rank_score,
-    weights_of,
-)
+from agent.search.fusion import CORPUS_WEIGHTS, merged, ordered, rank_corpus, rank_score, weights_of
 from agent.search.passages import Label, Passage, PoolHit, read_query
 from agent.search.word_index import WordIndex, build_word_index
 

@@ -14,13 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
-from agent.search.precomputed import (
-    VectorIndex,
-    VectorMeta,
-    load_vectors,
-    parse_meta,
-    parse_vector,
-)
+from agent.search.precomputed import VectorIndex, VectorMeta, load_vectors, parse_meta, parse_vector
 from agent.types.events import Event, Notice
 
 
@@ -109,12 +103,6 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_tie_of_dimensions_says_so(tmp_path: Path) -> None:
-    index, notices = load(put(tmp_path, a=[1, 2], b=[1, 2, 3]))
-    assert index.ids == ("a",)
-    assert "3 dimensions; 2 are those of most files" in notices[0]
-
-
 def test_names_are_said_in_one_line(tmp_path: Path) -> None:
     folder = put(tmp_path / "two\nlines", a=[1], **{"x\x1b[31m\ny": b"?"})
     _, (notice,) = load(folder)
@@ -158,13 +146,6 @@ def test_parsers_take_anything(data: bytes) -> None:
         assert np.isfinite(vector).all()
         assert vector.ndim == 1
     assert isinstance(meta, VectorMeta | str)
-
-
-@given(st.lists(st.floats(-(2.0**49), 2.0**49, width=32), min_size=1, max_size=40))
-def test_numbers_are_kept_as_float32(numbers: list[float]) -> None:
-    vector = parse_vector(json.dumps(numbers).encode())
-    assert not isinstance(vector, str)
-    assert vector.tolist() == numbers
 
 
 def test_a_folder_without_permission_is_one_line_with_advice(

@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agent.errors import (
-    PatchshotError,
-    SemanticConfigError,
-    SemanticIndexError,
-    SemanticQueryError,
-    SemanticRetrievalError,
-)
+from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError
 from agent.search.precomputed import (
     SemanticRetriever,
     SemanticSettings,
@@ -47,9 +41,7 @@ def cosine(one: list[int], other: list[int]) -> float:
 
 
 @st.composite
-def worlds(
-    draw: st.DrawFn,
-) -> tuple[list[list[int]], list[frozenset[str]], list[list[int]]]:
+def worlds(draw: st.DrawFn) -> tuple[list[list[int]], list[frozenset[str]], list[list[int]]]:
     size = draw(st.integers(1, 4))
     vectors = st.lists(NUMBERS, min_size=size, max_size=size)
     rows = draw(st.lists(vectors, min_size=1, max_size=12))
@@ -86,17 +78,6 @@ def real() -> tuple[VectorIndex, NDArray[np.float64]]:
     rows[1000:1200] = rows[0]  # the same vector two hundred times: ties by id
     ids = tuple(f"v{i:04}" for i in range(3000))
     return VectorIndex(ids, rows), rng.standard_normal((40, 64))
-
-
-def test_scores_do_not_depend_on_the_batch(
-    real: tuple[VectorIndex, NDArray[np.float64]],
-) -> None:
-    index, queries = real
-    together = index.search(queries, 25)
-    alone = [index.search(query[None, :], 25)[0] for query in queries]
-    assert [[(r.id, r.score) for r in one] for one in together] == [
-        [(r.id, r.score) for r in one] for one in alone
-    ]
 
 
 def test_equal_vectors_come_by_id_and_fill_the_places(
@@ -143,10 +124,6 @@ def test_a_query_that_cannot_be_compared_is_an_error(query: object) -> None:
         make_index([[1, 0]]).search(query, 1)  # type: ignore[arg-type]
 
 
-def test_no_queries_give_no_results() -> None:
-    assert make_index([[1, 0]]).search(np.empty((0, 2)), 5) == ()
-
-
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:
     rows = np.array([[1, 0], [1, 1], [0, 1], [-1, 0]], dtype=np.float32)
     return SemanticRetriever(VectorIndex(("a", "b", "c", "d"), rows), agents)
@@ -172,12 +149,6 @@ def test_an_unknown_agent_and_a_bad_query_are_different_errors() -> None:
         retriever.retrieve("x", [[1, 0]])
     with pytest.raises(SemanticQueryError, match="2 dimensions"):
         retriever.retrieve("x", [1, 0, 0])
-
-
-def test_all_errors_have_one_base() -> None:
-    kinds = (SemanticConfigError, SemanticIndexError, SemanticQueryError)
-    assert all(issubclass(kind, SemanticRetrievalError) for kind in kinds)
-    assert issubclass(SemanticRetrievalError, PatchshotError)
 
 
 @pytest.mark.parametrize(

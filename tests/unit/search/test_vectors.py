@@ -11,12 +11,7 @@ from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
 from agent.search.passages import Label, Passage
 from agent.search.stores import open_store
-from agent.search.vectors import (
-    PassageVectors,
-    StaticEmbedder,
-    collection_name,
-    entry_id,
-)
+from agent.search.vectors import PassageVectors, StaticEmbedder, collection_name
 from agent.types import Problem
 from tests.support.corpora import encoder, quiet
 from tests.support.word_embedder import Kind, WordEmbedder
@@ -98,16 +93,6 @@ def test_collection_names_suit_every_engine(model: str) -> None:
     assert len(name) <= 48
     assert name[0].isalnum()
     assert name.isascii()
-
-
-def test_ids_tell_projects_corpora_and_texts_apart() -> None:
-    ids = {
-        entry_id(project, label, content)
-        for project in ("p", "q")
-        for label in (Label.DOCS, Label.INTENT)
-        for content in ("x", "y")
-    }
-    assert len(ids) == 8
 
 
 def test_static_rows_are_those_of_the_encoder() -> None:

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.lexical import K1, B
 from agent.search.fusion import rank_corpus, weights_of
 from agent.search.passages import Label, Passage, read_query
-from agent.search.word_index import WordIndexCache, build_word_index
-from tests.support.corpora import quiet
+from agent.search.word_index import build_word_index
 
 
 def passage(text: str, symbol: str = "") -> Passage:
@@ -41,28 +37,6 @@ def test_a_hit_in_the_name_counts_more() -> None:
     word_index = build_word_index([passage("cookie here"), passage("cookie here", symbol="cookie")])
     found = rank_corpus(word_index, weights_of(read_query("cookie"), (), word_index), (), 9)
     assert [one.passage.symbol for one in found] == ["cookie", ""]
-
-
-def test_word_indexes_come_back_from_the_cache_as_they_were(tmp_path: Path) -> None:
-    passages = [passage("one two"), passage("two three", "x.y")]
-    word_indexes = WordIndexCache(tmp_path / "s.sqlite", quiet)
-    first, second = word_indexes.of(passages), word_indexes.of(passages)
-    for name in ("hashes", "starts", "owner", "count", "lengths"):
-        assert np.array_equal(getattr(first, name), getattr(second, name))
-        assert getattr(first, name).dtype == getattr(second, name).dtype
-    with sqlite3.connect(tmp_path / "s.sqlite") as database:
-        assert database.execute("SELECT count(*) FROM record").fetchone() == (1,)
-    database.close()
-    assert word_indexes.of([passage("one two")]).lengths.size == 1
-
-
-def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:
-    word_indexes = WordIndexCache(tmp_path / "s.sqlite", quiet)
-    word_indexes.of([passage("one two")])
-    with sqlite3.connect(tmp_path / "s.sqlite") as database:
-        database.execute("UPDATE record SET data = ?", (b"nonsense",))
-    database.close()
-    assert word_indexes.of([passage("one two")]).lengths.tolist() == [2.0]
 
 
 def test_an_empty_corpus_finds_nothing() -> None:

@@ -188,9 +188,7 @@ class TestDoctor:
         assert json.dumps(asyncio.run(live_embedding(load({"embed": "off"})))) == '"off"'
 
 
-def test_an_over_long_text_is_split_behind_the_first_proxy(
-    container: pytest.MonkeyPatch,
-) -> None:
+def test_an_over_long_text_is_split_behind_the_first_proxy(container: pytest.MonkeyPatch) -> None:
     """Its model takes 512 tokens, and says so in the text of an error inside a 200."""
     upstream = json.dumps({"error": "must have less than 512 tokens", "error_type": "Validation"})
     refused = Scripted({"error": f"HTTP error in embedding request: 413 - {upstream}"})

@@ -56,10 +56,7 @@ def test_addresses_of_qdrant_that_are_none(url: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "name", "package"),
-    [
-        ("lancedb:///x", "lancedb", "lancedb"),
-        ("qdrant://h:1", "qdrant-client", "qdrant_client"),
-    ],
+    [("lancedb:///x", "lancedb", "lancedb"), ("qdrant://h:1", "qdrant-client", "qdrant_client")],
 )
 def test_a_missing_extra_is_named(url: str, name: str, package: str) -> None:
     output = printed(

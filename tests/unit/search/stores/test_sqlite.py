@@ -48,16 +48,6 @@ def notices(said: list[Event]) -> list[str]:
 # --------------------------------------------------------------------------------- whose file it is
 
 
-@pytest.mark.parametrize("content", [b"# my notes\n" * 40, b"\x00" * 4096, b"x"])
-def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(StoreMismatch, match=r"not a vector store.*name another file"):
-        EmbeddedStore(path, lambda _: None)
-    assert path.read_bytes() == content
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_another_programs_database_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as connection:
@@ -67,59 +57,6 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
     with pytest.raises(StoreMismatch, match="not a vector store"):
         EmbeddedStore(path, lambda _: None)
     assert path.read_bytes() == before
-
-
-def test_an_empty_file_is_taken(path: Path, said: list[Event]) -> None:
-    path.parent.mkdir()
-    path.touch()
-    with EmbeddedStore(path, said.append) as store:
-        assert store.collections() == ()
-    assert said == []
-
-
-def test_a_newer_version_is_refused(path: Path) -> None:
-    filled(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    with pytest.raises(StoreMismatch, match=r"version 9.*name another file"):
-        EmbeddedStore(path, lambda _: None)
-
-
-# ------------------------------------------------------------------------------------------ damage
-
-
-def spoil_header(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[:16] = b"\xff" * 16
-    path.write_bytes(data)
-
-
-def spoil_pages(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4096:] = b"\x55" * (len(data) - 4096)
-    path.write_bytes(data)
-
-
-def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-@pytest.mark.parametrize("harm", [spoil_header, spoil_pages, cut_short])
-def test_a_damaged_file_is_set_aside_and_begun_anew(
-    path: Path, said: list[Event], harm: object
-) -> None:
-    filled(path)
-    harm(path)  # type: ignore[operator]
-    damaged = path.read_bytes()
-    with EmbeddedStore(path, said.append) as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        assert collection.search(unit(1)[None], 5) == [()]
-        assert collection.upsert([entry("new")]) == 1
-        assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["new"]
-    assert path.with_name("vectors.db.bad").read_bytes() == damaged
-    (told,) = notices(said)
-    assert "is damaged; moved to vectors.db.bad, and a new one was made" in told
 
 
 def test_damage_that_shows_while_it_is_in_use(path: Path, said: list[Event]) -> None:
@@ -196,10 +133,6 @@ def engine(tmp_path: Path) -> Engine:
 
 def test_two_writing_processes_lose_nothing(engine: Engine) -> None:
     store_processes.two_writers_lose_nothing(engine)
-
-
-def test_readers_beside_a_writing_process(engine: Engine) -> None:
-    store_processes.readers_see_whole_batches(engine)
 
 
 def test_a_writing_process_that_is_killed(engine: Engine) -> None:
