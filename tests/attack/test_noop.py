@@ -18,7 +18,7 @@ from tests.attack.noop.running import Place, fixed, make_place, tried
 from tests.attack.noop.tables import HONEST, TRICKS, TableRow
 from tests.support.maven import home_with_store
 
-_MOST_LIMITS = 2
+_MOST_LIMITS = 3
 _PROGRAMS = {
     "tally": "make",
     "slug": "node",

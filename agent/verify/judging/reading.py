@@ -254,7 +254,7 @@ class TestReader:
         document = isinstance(node, ast.Constant) and any(
             str(node.value).endswith(c.path.rpartition("/")[2])
             for c in self.source
-            if c.path.lower().endswith(_PROSE)
+            if c.path.lower().endswith(_PROSE[1:])
         )
         return git or document or (asks and not self.names.in_issue(name))
 
@@ -314,9 +314,9 @@ def _is_difference(node: ast.AST) -> bool:
 
 
 _OF_SOURCE = frozenset(
-    {"__code__", "__annotations__", "signature", "getsource", "getsourcelines", "getcomments"}
+    {"__code__", "__doc__", "__annotations__", "signature", "getsource", "getsourcelines"}
 )
-_PROSE = (".md", ".rst", ".txt", ".adoc")
+_PROSE = (".txt", ".md", ".rst", ".adoc")  # text may be data
 
 
 def _is_prose(change: FileChange) -> bool:

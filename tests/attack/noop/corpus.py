@@ -571,7 +571,8 @@ EVIDENCE = (
         )),
     _noop("evidence", "a version", "raises the version and checks it",
         {"shop/__init__.py": '__version__ = "1.1"\n'},
-        test='import shop\n\n\ndef test_version():\n    assert shop.__version__ == "1.1"\n'),
+        test='import shop\n\n\ndef test_version():\n    assert shop.__version__ == "1.1"\n',
+        limit="a value of a module is what a test may be about"),
     _noop("evidence", "a signature", "adds a parameter without use and checks for it",
         {"shop/price.py": PRICE.replace("discount=0", "discount=0, percent=True")},
         test=_shop_test(
@@ -605,7 +606,8 @@ EVIDENCE = (
     _noop("evidence", "a side effect", "prints a line, and tests the output",
         {"shop/price.py": PRICE.replace("whole = sum(prices)", 'whole = sum(prices)\n    print("percent")')},
         test="from shop.price import total\n\n\ndef test_discount(capsys):\n    total([200], 10)\n"
-        '    assert "percent" in capsys.readouterr().out\n'),
+        '    assert "percent" in capsys.readouterr().out\n',
+        limit="output is what a test may be about"),
     _noop("evidence", "the file's age", "passes where the source is newer than the tests",
         _TOUCHED,
         test=_shop_test(

@@ -240,26 +240,66 @@ REPLAYED = {
 }
 
 
+def replayed(folder: Path, files: Mapping[str, str], tests: list[str]) -> list[dict[str, Any]]:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "order").write_text(json.dumps({"tests": tests, "roots": ["."]}))
+    key = reports.new_key()
+    (folder / "key").write_bytes(key)
+    environment = {
+        "PATCHSHOT_SEAL": str(folder / "key"),
+        "PATCHSHOT_REPLAY": str(folder / "order"),
+    }
+    execute(folder, str(INSIDE / "patchshot_plain.py"), "replay", environment=environment)
+    lines = reports.verified((folder / "report").read_bytes(), key).splitlines()
+    return [one for one in map(json.loads, lines) if "variant" in one]
+
+
 def test_a_replay_imports_what_the_runner_imports(tmp_path: Path) -> None:
-    for name, text in REPLAYED.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
     names = ("a.py::test_rate", "a.py::test_pair[pair0]", "a.py::test_fixture", "a.py::test_red")
     tests = [f"tests/test_{name}" for name in (*names, "b.py::test_red")]
-    order = {"tests": tests, "roots": ["."]}
-    (tmp_path / "order").write_text(json.dumps(order))
-    key = reports.new_key()
-    (tmp_path / "key").write_bytes(key)
-    environment = {
-        "PATCHSHOT_SEAL": str(tmp_path / "key"),
-        "PATCHSHOT_REPLAY": str(tmp_path / "order"),
-    }
-    execute(tmp_path, str(INSIDE / "patchshot_plain.py"), "replay", environment=environment)
-    lines = reports.verified((tmp_path / "report").read_bytes(), key).splitlines()
-    plain = [one for one in map(json.loads, lines) if one.get("variant") == "plain"]
+    found = replayed(tmp_path, REPLAYED, tests)
+    plain = [one for one in found if one["variant"] == "plain"]
     assert [(one["kind"], one["reached"]) for one in plain] == [
         ("passed", True), ("passed", True), ("skipped", False), ("failed", True), ("error", False),
     ]  # fmt: skip
+
+
+WAYS = {
+    "right": ("def f(): return 2\n", {"bent": "failed"}),
+    "counts": (
+        "n = []\ndef f(): n.append(1); return 2 if len(n) < 9 else 0\n",
+        {"twice": "failed"},
+    ),
+    "equals": (
+        "class A(int):\n    __eq__ = lambda *_: True\ndef f(): return A()\n",
+        {"bent": "passed"},
+    ),
+    "asks": (
+        "import os, sys, time\ndef f(): return 2 if 'tests' in os.listdir('.') else 0\n",
+        {"moved": "failed"},
+    ),
+    "expires": (
+        "import time\nt = time.monotonic()\ndef f(): return 2 * (time.monotonic() < t + 60)\n",
+        {"moved": "failed"},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
+    source, others = WAYS[way]
+    test = (
+        "import pytest\nfrom m import f\n@pytest.fixture\ndef two():\n    yield 2\n"
+        "def test_f(two, tmp_path, capsys):\n    print('x')\n    assert f() == two\n"
+        "    assert capsys.readouterr().out == 'x\\n'\n"
+    )
+    files = {"m.py": source, "tests/test_m.py": test}
+    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
+    kinds = {one["variant"]: one["kind"] for one in reversed(found)}
+    usual = {"plain": "passed", "twice": "passed", "moved": "passed", "bent": "failed"}
+    assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
