@@ -440,10 +440,10 @@ class PlanExecution:
         names = names or {}
         tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
-        trees = [(merged(plan.source, tests), SOURCE), *([] if hung else [(tests, BASE)])]
+        trees = [*([] if hung else [(tests, BASE)]), (merged(plan.source, tests), SOURCE)]
         deciding = tuple(_renamed(test, names) for test in ids)
         tasks = (Task(job, tree, where, again=True, deciding=deciding) for tree, where in trees)
-        patched, *base = (_with_names(run, names) for run in self._run(*tasks))
+        *base, patched = (_with_names(run, names) for run in self._run(*tasks))
         return dict.fromkeys(ids, SecondRuns(base[0] if base else None, patched))
 
     def _other_names(self) -> dict[str, str]:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,22 +48,14 @@ def by_source(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
     return {f"{p}::test": project if p in PROJECT else issue for p in paths}
 
 
-def report_of(outcomes: Mapping[str, str], order: object = None) -> tuple[bytes, int]:
+def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
     status = int("failed" in outcomes.values())
     lines: list[dict[str, object]] = [{"event": "begin", "runner": "pytest"}]
-    lines.extend(executed(order) if isinstance(order, dict) else [])
     for test, outcome in outcomes.items():
         line = {"event": "result", "id": test, "phase": "call", "outcome": outcome}
         lines.append({**line, "xfail": False, "text": "E   assert 0" * (outcome == "failed")})
     lines.append({"event": "finish", "status": status})
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines), status
-
-
-def executed(order: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Every test that decides executes every line that is asked for."""
-    lines = [f"{path}:{n}" for path, found in order["lines"].items() for n in found]
-    none: dict[str, object] = {"names": [], "read": [], "opened": []}
-    return [{"event": "trace", "id": test, "lines": lines, **none} for test in order["tests"]]
 
 
 def answer_of_pytest(play: Play, has_pytest: bool = True) -> Callable[[Command, Path], RunResult]:
@@ -75,10 +66,8 @@ def answer_of_pytest(play: Play, has_pytest: bool = True) -> Callable[[Command, 
             )
         paths = tuple(part for part in command.argv if part.startswith("tests/"))
         sealed = plugin_in(command, tree)
-        order = tree / ORDER_FILE
-        given = json.loads(order.read_bytes()) if order.exists() else None
-        order.unlink(missing_ok=True)  # as our plugin does
-        report, status = report_of(play(tree, paths), given)
+        (tree / ORDER_FILE).unlink(missing_ok=True)  # as our plugin does
+        report, status = report_of(play(tree, paths))
         return result_of(report=sealed(report), exit_code=status)
 
     return answer
