@@ -4,17 +4,12 @@ The policy reaches it when the one call and its repairs have failed. `run` asks 
 actions, `WorkingCopy` carries them out, and `Conversation` decides what the next prompt repeats.
 """
 
-from agent.iterative.actions import Find, ReadActions, offered, read_actions
-from agent.iterative.loop import IterativeOptions, fit_window, kept_patch, room_for_context, run
-
-__all__ = [
-    "Find",
-    "IterativeOptions",
-    "ReadActions",
-    "fit_window",
-    "kept_patch",
-    "offered",
-    "read_actions",
-    "room_for_context",
-    "run",
-]
+from agent.iterative.actions import Find as Find
+from agent.iterative.actions import ReadActions as ReadActions
+from agent.iterative.actions import offered as offered
+from agent.iterative.actions import read_actions as read_actions
+from agent.iterative.loop import IterativeOptions as IterativeOptions
+from agent.iterative.loop import fit_window as fit_window
+from agent.iterative.loop import kept_patch as kept_patch
+from agent.iterative.loop import room_for_context as room_for_context
+from agent.iterative.loop import run as run

@@ -272,10 +272,7 @@ _DESCRIBED = (
 
 
 def offered(*, find: bool, run: bool, lines: int) -> tuple[tuple[Tool, ...], str]:
-    """Return the actions of a run as tools, and as text for servers without tools.
-
-    `lines`: the most that one `read` shows.
-    """
+    """Return the actions of a run as tools, and as text for servers without tools."""
     names = {"find": find, "run": run}
     actions = [
         replace(one, does=one.does.replace("{lines}", str(lines)))

@@ -115,10 +115,7 @@ class Conversation:
 
 
 def _calls(read: ReadActions, turn: int) -> tuple[ToolCall, ...]:
-    """The actions of a reply as calls of tools; none where one has no usable name.
-
-    Ids have nine letters and digits, which every provider takes.
-    """
+    """The actions of a reply as calls of tools; none where one has no usable name."""
     names = [asked.written.get("action") for asked in read.asked]
     if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
         return ()

@@ -86,8 +86,7 @@ async def run(
 ) -> Attempt:
     """Let the model work until it finishes or a limit is reached.
 
-    `keep` receives the attempt as it stands after each edit, so that nothing is lost when the chat
-    model or the validator raises, or when the run is cut off.
+    `keep` receives the attempt as it stands after each edit, so that nothing is lost.
     """
     start = kept_patch(earlier)
     copy = WorkingCopy(
@@ -129,10 +128,7 @@ def _opening(
 
 
 def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
-    """Return the patch of the last attempt if the work starts with its edits.
-
-    It does where tests fail with them; most of such patches need little more.
-    """
+    """Return the patch of the last attempt if the work starts with it: where tests fail with it."""
     last = earlier[-1] if earlier else None
     if last is None or last.report is None or last.report.verdict is not Verdict.REGRESSED:
         return None

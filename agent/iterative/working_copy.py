@@ -87,10 +87,7 @@ class WorkingCopy:
         edit_tests: bool = False,
         start: AppliedPatch | None = None,
     ) -> None:
-        """`allow` as in `apply_proposal`; `edit_tests`: those that are outdated.
-
-        `start`: a patch of the snapshot whose edits are there from the beginning.
-        """
+        """`allow` as in `apply_proposal`; `start`: a patch whose edits are there already."""
         self._snapshot = snapshot
         self._known = known_secrets(snapshot)
         self._services = services
@@ -161,8 +158,7 @@ class WorkingCopy:
     ) -> Attempt:
         """The patch made so far, or the reason why there is none.
 
-        `failure`: the reply that ended the work because it was not an action. `ended`: why the work
-        ended without `finish`.
+        `failure`: the reply that ended the work. `ended`: why it ended without `finish`.
         """
         test = self._reproduction(finish.reproduction_test if finish else None)
         outdated = outdated_tests(finish.outdated_tests if finish else None)
@@ -238,10 +234,7 @@ class WorkingCopy:
         return "\n\n".join(parts)
 
     def _lines(self, path: str, *, holding: str = "") -> list[str] | None:
-        """A file's lines; None if it may not be shown or does not exist.
-
-        Secrets are masked in the whole file first: one line may not show what makes it a secret.
-        """
+        """A file's lines with secrets masked; None if it may not be shown or is absent."""
         content = None if is_secret_path(path) else self._files.read(path)
         if content is None:
             return None

@@ -6,43 +6,26 @@ files in memory only. `check_syntax` says which changed files no longer parse, a
 writes the result as git would.
 """
 
-from agent.patching.applying import Adopted, adopt_files, apply_proposal
-from agent.patching.diff import unified_diff
-from agent.patching.file_tree import OverlayFiles
-from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply, read_test
-from agent.patching.paths import RefusedPath, check_path, is_allowed
-from agent.patching.schema import (
-    edit_as_json,
-    outdated_tests,
-    reply_schema,
-    schema_of_test,
-    wrong_tests,
-)
-from agent.patching.syntax import check_syntax, doubtful, parse_python, with_function
-from agent.patching.tolerant_json import scan
-
-__all__ = [
-    "Adopted",
-    "OverlayFiles",
-    "RefusedPath",
-    "adopt_files",
-    "apply_proposal",
-    "can_continue",
-    "check_path",
-    "check_syntax",
-    "doubtful",
-    "edit_as_json",
-    "is_allowed",
-    "joined_reply",
-    "load_json",
-    "outdated_tests",
-    "parse_python",
-    "parse_reply",
-    "read_test",
-    "reply_schema",
-    "scan",
-    "schema_of_test",
-    "unified_diff",
-    "with_function",
-    "wrong_tests",
-]
+from agent.patching.applying import Adopted as Adopted
+from agent.patching.applying import adopt_files as adopt_files
+from agent.patching.applying import apply_proposal as apply_proposal
+from agent.patching.diff import unified_diff as unified_diff
+from agent.patching.file_tree import OverlayFiles as OverlayFiles
+from agent.patching.parsing import can_continue as can_continue
+from agent.patching.parsing import joined_reply as joined_reply
+from agent.patching.parsing import load_json as load_json
+from agent.patching.parsing import parse_reply as parse_reply
+from agent.patching.parsing import read_test as read_test
+from agent.patching.paths import RefusedPath as RefusedPath
+from agent.patching.paths import check_path as check_path
+from agent.patching.paths import is_allowed as is_allowed
+from agent.patching.schema import edit_as_json as edit_as_json
+from agent.patching.schema import outdated_tests as outdated_tests
+from agent.patching.schema import reply_schema as reply_schema
+from agent.patching.schema import schema_of_test as schema_of_test
+from agent.patching.schema import wrong_tests as wrong_tests
+from agent.patching.syntax import check_syntax as check_syntax
+from agent.patching.syntax import doubtful as doubtful
+from agent.patching.syntax import parse_python as parse_python
+from agent.patching.syntax import with_function as with_function
+from agent.patching.tolerant_json import scan as scan

@@ -88,10 +88,7 @@ def _shown(path: str) -> str:
 
 
 def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[str, str]:
-    """Return the files that would gain a key, or a mask in place of a value, and why.
-
-    Only keys of a known form count: a random-looking value with a telling name may be a fixture.
-    """
+    """Return the files that would gain a key of a known form, or a mask of a value, and why."""
     before = (_text(change.before) for change in changes)
     had = {text[secret.start : secret.end] for text in before for secret in find_secrets(text)}
     written = (change for change in changes if not is_allowed(change.path, allow))

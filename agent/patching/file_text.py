@@ -57,8 +57,7 @@ class FileText:
     def splice(self, start: int, end: int, replacement: str) -> Spliced | str:
         """Replace `text[start:end]` by `replacement` (`\\n` ends), or return why it is impossible.
 
-        Common lines are not touched and keep their own line ends. A new line ends like the lines
-        that it replaces, or else like its neighbours.
+        A new line ends like the lines that it replaces, or else like its neighbours.
         """
         runs = [self._narrowed(*run) for run in self._runs(start, end, replacement)]
         old, new, done = [self.mark], [self.mark], 0
@@ -130,10 +129,7 @@ class FileText:
 
 
 def open_text(data: bytes, *, python: bool = False) -> FileText | None:
-    """Decode the bytes of a file; None if they are binary or cannot be decoded without loss.
-
-    `python`: the file is Python source, so that a coding cookie counts.
-    """
+    """Decode a file; None if it is binary or loses bytes. `python`: a coding cookie counts."""
     if is_binary(data):
         return None
     decoded = decode(data, cookie=python)

@@ -231,8 +231,7 @@ class Tree:
     def off_limits(self, path: str) -> Miss | None:
         """Return why a path below a repository of git, or a generated file, is not edited.
 
-        Git takes a folder with a file HEAD for a bare repository, and obeys its configuration. Only
-        the base counts, so that no edit makes or hides one.
+        Only the base counts, so that no edit makes or hides one.
         """
         base = _base_of(self.files)
         if path in self.files.files and is_generated(self.files.read(path) or b""):

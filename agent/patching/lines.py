@@ -105,8 +105,7 @@ class Page:
     ) -> list[Sequence[int]]:
         """Return the line indices of each occurrence of `lines` under a normalisation.
 
-        Without `blanks`, blank lines of the file are passed over; `lines` must have none. Of more
-        than MAX_OCCURRENCES, or _MAX_LINES lines in all, the rest is left out.
+        Without `blanks`, blank lines of the file are passed over.
         """
         ids, text, at = self._letters(normal, blanks)
         keys = [ids.get(normal(line)) for line in lines]

@@ -171,8 +171,7 @@ _INSIDE = re.compile(r"\w\w")
 def occurrences(text: str, search: str) -> Sequence[tuple[int, int]]:
     """Return start and end of all occurrences, including overlapping ones.
 
-    A search text that ends with a line feed also matches a last line without one, since the model
-    cannot see the difference.
+    A last line without a line feed matches one with it: the model cannot see the difference.
     """
     haystack = text
     if search.endswith("\n") and not text.endswith("\n"):
@@ -186,10 +185,7 @@ def occurrences(text: str, search: str) -> Sequence[tuple[int, int]]:
 
 
 def _exact(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
-    """Match the search text as it is. A final line feed that the file lacks is not added.
-
-    One line may not begin or end inside a word: `x = 1` is not in `max = 1`.
-    """
+    """Match the search text as it is, but not inside a word: `x = 1` is not in `max = 1`."""
 
     def place(start: int, end: int) -> Occurrence:
         past_end = end - start < len(wanted.search)
@@ -219,10 +215,7 @@ def _by_lines(normal: Normal) -> Find:
 
 
 def _without_blanks(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
-    """Match lines that agree without the blank ones, where no change is next to such a difference.
-
-    New lines could go before or after a blank line that only one side has.
-    """
+    """Match lines that agree without the blank ones, where no change is next to a difference."""
     rows = [index for index, line in enumerate(wanted.old) if not is_blank(line)]
     runs = page.runs(spaceless, [wanted.old[i] for i in rows], blanks=False)
     places = [dict(zip(rows, at, strict=True)) for at in runs]
@@ -295,10 +288,7 @@ _NUMBERED = (
 
 
 def _forms(page: Page, wanted: Wanted) -> Iterator[tuple[MatchTier, Wanted, int | None]]:
-    """Return the texts as they are, and without line numbers or typographic signs if they have any.
-
-    The last value is the number of the first line.
-    """
+    """Return the texts as they are, without line numbers, and without typographic signs."""
     yield MatchTier.EXACT, wanted, None
     numbered = _without_numbers(wanted)
     if numbered is not None:
@@ -313,8 +303,7 @@ def _forms(page: Page, wanted: Wanted) -> Iterator[tuple[MatchTier, Wanted, int 
 def _without_numbers(wanted: Wanted) -> tuple[Wanted, int] | None:
     """Remove line numbers and return the number of the first line too; None without numbers.
 
-    Every line of the search text must have a number, one more than the line before; blank lines may
-    lack theirs. The replacement must have numbers on all lines or on none.
+    The lines of the search text must have them in sequence, those of the replacement all or none.
     """
     for form in _NUMBERED:
         old = _read(wanted.old, form)

@@ -44,10 +44,7 @@ _COMPARED = 8
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How a search text fits a place. `same`: lines that agree, `at`: these and misquoted lines.
-
-    Both map indices of the search text to indices of the file. `weight`: characters that agree.
-    """
+    """How a search text fits a place: lines of both sides that agree, and how many characters."""
 
     same: dict[int, int]
     at: dict[int, int]
@@ -57,9 +54,7 @@ class _Fit:
 def near_window(page: Page, wanted: Wanted) -> dict[int, int] | None:
     """Return the place with which most lines of the search text agree, if no other comes close.
 
-    Misquoted lines must be context. A line that changes and a line next to it must be in the file
-    as quoted (apart from white space and punctuation), or the change must merge with the line of
-    the file. Otherwise the meaning of the change is not certain.
+    Lines that change and lines beside them must be in the file as quoted, or merge with it.
     """
     rows = [index for index, line in enumerate(wanted.old) if not is_blank(line)]
     size = sum(len(wanted.old[index].strip()) for index in rows)
@@ -118,11 +113,7 @@ def _key(line: str) -> str:
 
 
 def _is_sound(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> bool:
-    """Whether a change touches and adjoins lines that agree.
-
-    The search text may skip lines of the file, but not next to a change, which did not consider
-    them.
-    """
+    """Whether a change touches and adjoins lines that agree, with no line passed over."""
     around = wanted.around(step)
     inside = [index for index in around if step.a_start <= index < step.a_end]
     sure = {**fit.same, **_mergeable(page, wanted, fit, step)}

@@ -35,8 +35,7 @@ def parse_reply(
 ) -> PatchProposal | ParseFailure:
     """Read a reply, in time linear in its length. Never raises.
 
-    The `finish_reason` "length" means that it was cut off at the output limit. `earlier` is the
-    proposal whose edits a reply to a repair may keep.
+    `earlier` is the proposal whose edits a reply to a repair may keep.
     """
     reply = Reply(text, cut_off=finish_reason == "length", earlier=earlier)
     early = _nothing_to_read(reply)
@@ -77,10 +76,7 @@ _LEAST_REPEATED, _MOST_REPEATED = 12, 400
 def joined_reply(
     begun: str, rest: str, *, finish_reason: str, earlier: PatchProposal | None = None
 ) -> str:
-    """Return a reply that was cut off together with its continuation.
-
-    A model may begin again instead: the new reply is taken alone if only it can be read.
-    """
+    """Return a cut reply with its continuation, or the latter alone if only it can be read."""
     start, more = begun.rstrip(), rest.removeprefix("\ufeff")
     most = min(_MOST_REPEATED, len(more), len(start))
     sizes = [len(start), *range(most, _LEAST_REPEATED - 1, -1)]
@@ -95,10 +91,7 @@ def joined_reply(
 
 
 def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | ParseFailure:
-    """Return the one JSON object of a reply in the iterative mode: an action or a patch.
-
-    Never raises.
-    """
+    """Return the one JSON object of a reply in the iterative mode. Never raises."""
     reply = Reply(text, cut_off=finish_reason == "length")
     early = _nothing_to_read(reply)
     if early is not None:
@@ -114,10 +107,7 @@ def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | Par
 
 
 def read_test(text: str) -> ReproductionTest | None:
-    """Return the reproduction test of a reply, whatever else it holds; None without one.
-
-    Never raises.
-    """
+    """Return the reproduction test of a reply, None without one. Never raises."""
     key = "reproduction_test"
     objects = scan(text, {key}, lambda keys: key in keys).objects
     tests = (reproduction_test(one.value[key]) for one in objects)

@@ -55,11 +55,10 @@ class RefusedPath:
 
 
 def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> str | RefusedPath:
-    """Return the normalised path (without `./`), or why it is refused.
+    """Return the normalised path (without `./`), or why it is refused. `new`: it is to be created.
 
-    `allow` lifts the protection of paths. It holds shell patterns, matched against the whole path,
-    or against the name alone if they have no slash; `*` also spans slashes. Paths that are refused
-    for safety cannot be allowed. `new`: the path is to be created.
+    `allow` lifts the protection of paths by shell patterns, matched against the whole path, or
+    against the name alone if they have no slash.
     """
     form = _form_problem(path)
     if form:
@@ -158,14 +157,9 @@ DIFF_SIDES = ("a/", "b/")
 def resolve_existing(
     written: str, known: Collection[str], fits: Callable[[str], bool], *, distinct: bool
 ) -> str | None:
-    """Return the one existing file that `written` means, None if there is none or several.
+    """Return the one existing file that `written` means: the first rule that finds any decides.
 
-    It may be spelled differently, be shortened, or name a folder that the file has left. Rules are
-    tried in order, and the first that finds any file decides, if the edit fits into one of them
-    only.
-
-    `fits`: whether the edit can be applied to a file. `distinct`: whether its text is long enough
-    to be searched in files of other folders.
+    `fits`: whether the edit can be applied to a file. `distinct`: other folders are searched too.
     """
     path = _unquoted(written)
     if ".." in path.split("/") or not path.strip("/"):

@@ -24,10 +24,7 @@ def first_match(path: str, patterns: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedClass:
-    """Files that are protected for one reason, by names of the folded path (see `folded`).
-
-    `patterns` are as in `allow` of `check_path`.
-    """
+    """Files that are protected for one reason, by names of the folded path (see `folded`)."""
 
     why: str
     folders: frozenset[str]
@@ -126,11 +123,7 @@ class _Rule:
 
 
 def ignoring_rule(path: str, read: Callable[[str], bytes | None]) -> str | None:
-    """Return the rule that covers a path, with the name of its file; None where none does.
-
-    `read` returns the content of a file of the project. A path in an ignored folder is ignored,
-    whatever later rules say.
-    """
+    """Return the rule that covers a path, with the name of its file; None where none does."""
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
         rule = _deciding(parts[:depth], read, folder=depth < len(parts))

@@ -67,8 +67,7 @@ def no_match(
 ) -> Miss:
     """Return the failure of an edit without a match.
 
-    `left_out`: a line of the replacement that stands for others. `broken`: the offset of a lenient
-    match with which the file would not parse.
+    `broken`: the offset of a lenient match with which the file would not parse.
     """
     if broken is not None:
         return Miss(

@@ -169,10 +169,7 @@ def schema_of_test() -> dict[str, Any]:
 
 
 def reply_schema(*, partial: bool = False) -> dict[str, Any]:
-    """Return the JSON Schema of a reply for strict `json_schema` mode. Always the same bytes.
-
-    `partial`: the reply may refer to the edits of the reply before it.
-    """
+    """Return the JSON Schema of a reply. `partial`: it may refer to earlier edits."""
     return _schema_of(RepairReplyModel if partial else ReplyModel)
 
 
@@ -226,10 +223,7 @@ SAME = "same"
 def to_proposal(
     reply: Mapping[str, Any], reader: str, earlier: PatchProposal | None = None
 ) -> PatchProposal | ParseFailure:
-    """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
-
-    `earlier` is the proposal that a reply to a repair may refer to (see `_changed`).
-    """
+    """Check a parsed reply and convert it. Null fields and unknown keys count as absent."""
     problems: list[str] = []
     raw = reply.get("edits")
     numbered = isinstance(raw, list) and any(
@@ -271,11 +265,7 @@ def _without_edits(reply: ReplyModel, test: ReproductionTest | None) -> ParseFai
 
 
 def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> list[Edit]:
-    """Return the edits of the earlier reply, with those replaced, dropped and added that say so.
-
-    `{"edit": 2, ...}` replaces edit 2, counted from 1; it may leave out what stays.
-    `{"edit": 2, "drop": true}` drops it. Edits without a number come after all others.
-    """
+    """Return the edits of the earlier reply with those replaced, dropped and added that say so."""
     if earlier is None:
         problems.append("edits: there is no earlier reply with edits to refer to; give all edits")
         return []
@@ -347,10 +337,7 @@ def wrong_tests(given: object) -> tuple[WrongTest, ...]:
 
 
 def outdated_tests(given: object) -> tuple[OutdatedTest, ...]:
-    """Return the existing tests that a reply calls outdated; one without a reason does not count.
-
-    Of several entries for one id the last counts.
-    """
+    """Return the existing tests that a reply calls outdated, with a reason."""
     tests = {
         model.id.strip(): OutdatedTest(model.id.strip(), model.why.strip(), model.replacement or "")
         for model in _valid(given, OutdatedTestModel)

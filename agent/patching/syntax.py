@@ -64,10 +64,7 @@ def doubtful(changes: Iterable[FileChange]) -> tuple[str, ...]:
 
 
 def parses(path: str, data: bytes) -> bool:
-    """Whether the bytes of a file parse; True for a language without a parser.
-
-    For Python this interpreter alone decides, since tree-sitter misses most faults of indentation.
-    """
+    """Whether a file parses. For Python this interpreter decides, which knows indentation."""
     if language_of(path) == "python":
         return _python_error(data) is None
     reader = _reader(path, data) if len(data) <= _MAX_BYTES else None
@@ -214,10 +211,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def parse_python(source: str | bytes) -> ast.Module:
-    """Return the syntax tree without printing warnings. Raises what `ast.parse` raises.
-
-    Safe to call from several threads, which take turns.
-    """
+    """Return the syntax tree without printing warnings. Raises what `ast.parse` raises."""
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source)
@@ -279,10 +273,7 @@ def _site(text: str, piece: Piece) -> SymbolSite:
 
 
 def fitted(old: str, new: str) -> str:
-    """Return the new text of a function with the indentation and the line end of the old one.
-
-    Comments above the old function stay if the new text does not begin with one.
-    """
+    """Return a new function with the indentation, line end and comments above of the old one."""
     lines = new.strip("\n").split("\n")
     above = "".join(itertools.takewhile(_COMMENT.match, old.splitlines(keepends=True)))
     above = "" if _COMMENT.match(lines[0]) else above

@@ -241,10 +241,9 @@ _FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=[\[{])", r
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All values of a text. `objects` have a wanted key, `others` are the rest.
+    """All values of a text: objects with a wanted key, others, and those that cannot be read.
 
-    `ours`: the object that was meant as a reply and cannot be read. `faults`: all that cannot, this
-    one first.
+    `ours`: the object that was meant as a reply and cannot be read.
     """
 
     objects: tuple[Found, ...]
@@ -256,8 +255,7 @@ class Scan:
 def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool]) -> Scan:
     """Find the objects that have a `wanted` key, in linear time.
 
-    A broken object is kept as a fault if it begins the text or a fence, or if `is_ours` accepts its
-    keys. In the last case the search ends, since the rest lies inside a broken reply.
+    A broken object is a fault if it begins the text or a fence. One that is ours ends the search.
     """
     starts = {match.end() for match in _FENCE_OPENS.finditer(text)}
     starts.add(len(text) - len(text.lstrip("\ufeff \t\r\n")))

@@ -20,8 +20,7 @@ from agent.patching.lines import Page, Wanted, indent_of, is_blank
 class Window:
     """Lines of the file that a search text matched.
 
-    `at[i]` is the index in `lines` of the i-th line of the search text, None if the file lacks it.
-    Indices increase. Lines of the file between two of them stay.
+    `at[i]` is the index of the i-th line of the search text, None if the file lacks it.
     """
 
     lines: Sequence[str]
@@ -42,12 +41,9 @@ class Window:
             free = free if place is None else place + 1
         return cls(page.lines[first : last + 1], placed, page.uses_tabs)
 
-    def pairs(
-        self, wanted: Wanted, start: int = 0, end: int | None = None
-    ) -> list[tuple[str, str]]:
-        """Return (line of the search text, line of the file) for its lines `start:end`."""
-        placed = enumerate(self.at[start:end], start)
-        return [(wanted.old[i], self.lines[k]) for i, k in placed if k is not None]
+    def pairs(self, wanted: Wanted) -> list[tuple[str, str]]:
+        """Return (line of the search text, line of the file) for its lines."""
+        return [(wanted.old[i], self.lines[k]) for i, k in enumerate(self.at) if k is not None]
 
     def before(self, index: int) -> int:
         """Return the index in `lines` of a line of the search text or the next that is there."""
@@ -71,8 +67,7 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
             done = max(done, end)
             continue
         if step.b_start < step.b_end:
-            own = shift or _local_shift(wanted, window, step)
-            written = None if own is None else _rewritten(wanted, window, step, own)
+            written = None if shift is None else _rewritten(wanted, window, step, shift)
             if written is None:
                 return None
             result.extend(written)
@@ -112,18 +107,6 @@ def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, st
                 yield j, text
 
 
-def _local_shift(wanted: Wanted, window: Window, step: Step) -> Shift | None:
-    """Return the shift of the changed lines and their neighbours, where no rule holds for all."""
-    new = wanted.new[step.b_start : step.b_end]
-    for reach in (1, 0):
-        pairs = window.pairs(wanted, max(0, step.a_start - reach), step.a_end + reach)
-        if any(not is_blank(old) for old, _ in pairs):
-            shift = Shift.between(pairs, new, window.uses_tabs)
-            if shift is not None:
-                return shift
-    return None
-
-
 # ------------------------------------------------------------------------------------ indentation
 
 # Widths of a tab in the order in which they are tried.
@@ -132,10 +115,9 @@ _TAB_WIDTHS = (4, 8, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Maps indentation of the reply to indentation of the file.
+    """Maps indentation of the reply to that of the file; `indents` are those of matched lines.
 
-    `indents` comes from the matched lines and is empty if nothing changes; other indentations are
-    computed. `mixed`: reply and file differ in tabs and blanks.
+    `mixed`: reply and file differ in tabs and blanks.
     """
 
     indents: Mapping[str, str]
@@ -147,11 +129,7 @@ class Shift:
     def between(
         cls, pairs: Sequence[tuple[str, str]], new: Sequence[str], page_uses_tabs: bool
     ) -> Shift | None:
-        """Return the shift from lines of the reply to lines of the file, for lines `new`.
-
-        None if one indentation of the reply stands for several of the file; the lines may still
-        match, but new lines have no certain indentation.
-        """
+        """Return the shift for lines `new`; None if one indentation stands for several."""
         both = [(indent_of(old), indent_of(line)) for old, line in pairs if not is_blank(old)]
         if all(old == line for old, line in both):
             return cls({})
@@ -211,10 +189,7 @@ _Change = tuple[int, int, tuple[str, ...]]
 
 
 def merged(quoted: str, new: str, line: str) -> str | None:
-    """Apply the change `quoted` -> `new` to the line of the file, token by token.
-
-    None if both sides changed the same or neighbouring tokens differently.
-    """
+    """Apply the change `quoted` -> `new` to the line of the file by tokens; None if they clash."""
     if max(len(quoted), len(new), len(line)) > _MAX_LINE or fuzz.ratio(quoted, line) < _ALIKE:
         return None
     tokens = _TOKEN.findall(quoted)

@@ -100,10 +100,7 @@ ParseKind = Literal["empty", "no-edit", "needs-code", "truncated", "malformed", 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read.
-
-    "needs-code" is no mistake of the reply: it asks for the code `missing` before it edits.
-    """
+    """A reply that cannot be read, edits nothing, or asks for code before it edits."""
 
     kind: ParseKind
     reason: str  # for people and for the repair prompt

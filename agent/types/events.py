@@ -39,10 +39,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a chat model, or one try of one batch of an embedding model, as it ended.
-
-    Unknown figures are None.
-    """
+    """One call of a chat model, or one try of one batch of an embedding model."""
 
     kind: Literal["chat", "embed"]
     model: str

@@ -27,10 +27,7 @@ DEFINITIONS: Final = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.
 class Chunk:
     """A piece of one file, the unit of retrieval.
 
-    `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, unchanged
-    otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs);
-    its `text` is then only the remaining lines. `signature` represents the chunk where its body is
-    not shown: decorators and the `def` or `class` lines.
+    `text` is that of lines `start`..`end` without the `holes` of a class or module chunk.
     """
 
     path: str
@@ -42,7 +39,7 @@ class Chunk:
     blob: str
     language: str
     signature: str = ""  # decorators and the `def` or `class` lines
-    holes: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()  # inclusive line ranges
 
     @property
     def id(self) -> str:
@@ -103,9 +100,7 @@ PieceForm = Literal["whole", "part", "signatures"]
 class ContextPiece:
     """The part of one chunk, or of the rest of a file, that the model is shown.
 
-    `whole`: every line of the chunk. `part`: a cut-down oversized chunk. `signatures`: other
-    lines of the file. `shown` are inclusive line ranges; no line is in two pieces. `tokens` is what
-    the piece added to the rendered file, which may be negative where it closes a gap.
+    `tokens` is what it added to the rendered file, negative where it closes a gap.
     """
 
     path: str

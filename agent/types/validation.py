@@ -72,23 +72,14 @@ class KnownTests:
 
 
 class Verdict(enum.StrEnum):
-    """The result of validation. The policy accepts VERIFIED and NOT_REGRESSED only.
+    """The result of validation. The policy accepts VERIFIED and NOT_REGRESSED only."""
 
-    VERIFIED: at least one test failed before and passes after, and no test fails newly.
-    NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
-    SUSPECT: the test report cannot be trusted: the channels disagree, the code under test ended or
-        steered the run, or the patch takes a failing test out of the run.
-    UNVERIFIED: no test could be run; only the syntax was checked.
-    REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
-    BROKEN_SYNTAX: an edited file no longer parses.
-    """
-
-    VERIFIED = "verified"
-    NOT_REGRESSED = "not-regressed"
-    UNVERIFIED = "unverified"
-    REGRESSED = "regressed"
-    BROKEN_SYNTAX = "broken-syntax"
-    SUSPECT = "suspect"
+    VERIFIED = "verified"  # a test failed before and passes after, and none fails newly
+    NOT_REGRESSED = "not-regressed"  # no test fails newly, but none shows the fix
+    UNVERIFIED = "unverified"  # no test could be run; only the syntax was checked
+    REGRESSED = "regressed"  # tests fail newly, or the reply's own test still fails
+    BROKEN_SYNTAX = "broken-syntax"  # an edited file no longer parses
+    SUSPECT = "suspect"  # the report of the tests cannot be trusted
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,7 @@ def read_header(line: str) -> HunkHeader:
 
 
 def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> SearchReplace | str:
-    """Read the lines of a hunk as an edit of "", or return why they cannot be read.
-
-    `fenced`: every line up to the end of the cursor belongs to the diff.
-    """
+    """Read the lines of a hunk as an edit of "", or return why they cannot be read."""
     lines = _read_lines(cursor, header, fenced=fenced)
     while lines and lines[-1] == "":
         lines.pop()
@@ -238,10 +235,7 @@ def read_diffs(reply: Reply) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """The part of a reply that holds a diff; `outer` and `outer_end` include the fence.
-
-    `of_code`: the info string of the fence names another language than a diff.
-    """
+    """The part of a reply that holds a diff; `outer` has its fence, which may be `of_code`."""
 
     start: int
     end: int

@@ -174,10 +174,7 @@ _FENCE_LINE = re.compile(r"^([ \t]{0,12})(`{3,}+|~{3,}+)([^\n`]{0,300})$", re.MU
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced block: `text[start:end]` with its fence lines, `text[body:body_end]` without them.
-
-    A fence that is not `closed` ends with the text. `indent`: columns before the fence.
-    """
+    """A fenced block: `text[start:end]` with fence lines, `text[body:body_end]` without."""
 
     start: int
     body: int
@@ -233,10 +230,7 @@ _LOOK_BACK = 5
 
 
 def path_above(text: str, start: int, floor: int, previous: str) -> str | None:
-    """Return the path that the lines between `floor`, where the last piece ends, and `start` name.
-
-    `previous` counts if the nearest line names none.
-    """
+    """Return the path that the nearest lines above name, or `previous` if they name none."""
     for line in lines_above(text, start, floor, _LOOK_BACK):
         fence = _FENCE.fullmatch(line) if len(line) < 300 else None
         paths = paths_on_line((fence[1] or "") if fence else line)
