@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.faults_dialects import (
-    MODEL,
     Dialect,
     Generation,
     Refused,
@@ -52,20 +51,16 @@ class Fault(enum.StrEnum):
     HALF_BODY = "half-body"  # announces the whole and sends half
     GARBAGE = "garbage"  # 200 with bytes that are no JSON
     NO_BODY = "no-body"  # 200 with an empty body
-    HANG = "hang"  # never answers
     DRIP = "slow-drip"  # a byte at a time
     DROP = "drop"  # closes before a status line
     RESET = "reset"  # resets the connection
-    EMPTY = "empty"  # a completion without text
     ERROR_IN_200 = "error-in-200"
     WRONG_DIMENSION = "wrong-dimension"  # of embeddings
 
 
 # What a client is to survive by trying again, without any help.
 PASSING = tuple(
-    fault
-    for fault in Fault
-    if fault not in (Fault.NONE, Fault.EMPTY, Fault.HANG, Fault.DRIP, Fault.WRONG_DIMENSION)
+    fault for fault in Fault if fault not in (Fault.NONE, Fault.DRIP, Fault.WRONG_DIMENSION)
 )
 
 Plan = Callable[[int], Fault]
@@ -114,11 +109,10 @@ class _Reply:
 class FaultServer:
     """The server, as a context manager.
 
-    `reply` makes the text of a completion from the request's body; `latency` is that of every
-    request, in seconds. A text of more than `longest` characters is too long to be embedded, a
-    prompt of more than `window` tokens too long for the model. `keys`: requests without the right
-    key are refused with 401. Paths under `missing` are not there. `kept` False forgets requests but
-    their number, for long runs.
+    `reply` makes the text of a completion from the request's body. A text of more than `longest`
+    characters is too long to be embedded, a prompt of more than `window` tokens too long for the
+    model. `keys`: requests without the right key are refused with 401. Paths under `missing` are
+    not there.
     """
 
     def __init__(
@@ -126,25 +120,21 @@ class FaultServer:
         plan: Plan = never,
         *,
         reply: Callable[[Mapping[str, Any]], str] = lambda _: "ready",
-        latency: float = 0.0,
         longest: int | None = None,
         window: int | None = None,
         generation: Generation = "p3",
         tls: ssl.SSLContext | None = None,
         keys: bool = True,
         missing: tuple[str, ...] = (),
-        kept: bool = True,
     ) -> None:
         self._plan = plan
         self._reply = reply
-        self._latency = latency
         self._longest = longest
         self._window = window
         self._generation: Generation = generation
         self._tls = tls
         self._keys = keys
         self._missing = missing
-        self._kept = kept
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
@@ -153,8 +143,6 @@ class FaultServer:
         self.requests: list[Asked] = []
         self.calls = 0  # on paths that are there
         self.faults = 0
-        self.accepted = 0  # connections
-        self.open = 0
 
     @property
     def url(self) -> str:
@@ -162,16 +150,6 @@ class FaultServer:
         if self._tls is not None:
             return f"https://localhost:{self._port}"
         return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def base_url(self) -> str:
-        """Where OpenAI's protocol is spoken."""
-        return f"{self.url}/v1"
-
-    @property
-    def model(self) -> str:
-        """The one model."""
-        return MODEL
 
     def __enter__(self) -> FaultServer:
         self._thread.start()
@@ -202,15 +180,12 @@ class FaultServer:
             task = asyncio.current_task()
             assert task is not None
             tasks.add(task)
-            self.accepted += 1
-            self.open += 1
             try:
                 while await self._one(reader, writer):
                     pass
             except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 pass  # the client is gone, or the server is
             finally:
-                self.open -= 1
                 tasks.discard(task)
                 writer.transport.abort()
 
@@ -235,9 +210,8 @@ class FaultServer:
         path = target.split("?", 1)[0]
         fault = self._met(method, path)
         body = json.loads(content) if content else {}
-        if self._kept:
-            self.requests.append(Asked(method, path, headers, body, fault))
-        await asyncio.sleep(self._latency + (_LATE if fault is Fault.LATENCY else 0.0))
+        self.requests.append(Asked(method, path, headers, body, fault))
+        await asyncio.sleep(_LATE if fault is Fault.LATENCY else 0.0)
         return await self._answer(writer, self._made(method, path, headers, body, fault), fault)
 
     def _met(self, method: str, path: str) -> Fault:
@@ -278,15 +252,11 @@ class FaultServer:
             return _json(200, dialect.embed(body, vectors))
         if self._window is not None and (counted := tokens_of(body)) > self._window:
             return _json(*dialect.beyond(self._window, counted))
-        if fault is Fault.EMPTY:
-            return _json(200, dialect.empty(body))
         return _json(200, dialect.chat(body, self._reply(body)))
 
     async def _answer(self, writer: asyncio.StreamWriter, reply: _Reply, fault: Fault) -> bool:
         if fault is Fault.DROP:
             return False
-        if fault is Fault.HANG:
-            await asyncio.Event().wait()
         if fault is Fault.RESET:
             raw = writer.get_extra_info("socket")
             linger = struct.pack("ii", 1, 0)  # a close with a zero linger time sends RST

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tests.support.behaviours import ChatRequest, completion, count_tokens
 from tests.support.scripted_provider import embed_text
@@ -30,42 +30,6 @@ class Refused(Exception):
 
     status: int
     message: str
-
-
-class Dialect(Protocol):
-    """One protocol: how a call of it is checked and answered."""
-
-    def allowed(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request carries the key, where the protocol has keys."""
-        ...
-
-    def chat(self, body: Mapping[str, Json], text: str) -> Json:
-        """A completion of `text`. Raises Refused."""
-        ...
-
-    def embed(self, body: Mapping[str, Json], vectors: Sequence[Sequence[float]]) -> Json:
-        """The vectors of `texts_of(body)`. Raises Refused."""
-        ...
-
-    def refusal(self, status: int, message: str) -> Json:
-        """The body of a refusal."""
-        ...
-
-    def error_in_200(self) -> Json:
-        """A passing trouble of the provider behind, told in a 200."""
-        ...
-
-    def empty(self, body: Mapping[str, Json]) -> Json:
-        """A completion without a word."""
-        ...
-
-    def too_long(self) -> tuple[int, Json]:
-        """Status and body where a text to embed is longer than the model takes."""
-        ...
-
-    def beyond(self, window: int, counted: int) -> tuple[int, Json]:
-        """Status and body where a prompt is longer than the model's window."""
-        ...
 
 
 class OpenAI:
@@ -91,9 +55,6 @@ class OpenAI:
 
     def error_in_200(self) -> Json:
         return {"error": {"message": "Provider returned error", "code": 502}}
-
-    def empty(self, body: Mapping[str, Json]) -> Json:
-        return self.chat(body, "")
 
     def too_long(self) -> tuple[int, Json]:
         message = "This model's maximum context length is 512 tokens, you requested 900 tokens"
@@ -140,9 +101,6 @@ class Anthropic:
     def error_in_200(self) -> Json:
         return self.refusal(500, "Overloaded")
 
-    def empty(self, body: Mapping[str, Json]) -> Json:
-        return {**self.chat(body, ""), "content": []}
-
     def too_long(self) -> tuple[int, Json]:
         return 404, self.refusal(404, "Not found")
 
@@ -185,11 +143,6 @@ class Miner:
     def error_in_200(self) -> Json:
         return {"error": "Error in inference request: upstream connection failed"}
 
-    def empty(self, body: Mapping[str, Json]) -> Json:
-        if self.generation == "p3":
-            return {"content": "", "tool_calls": []}
-        return f"Chutes API returned empty response for model {body.get('model')}"
-
     def too_long(self) -> tuple[int, Json]:
         inner = {"error": "`inputs` must have less than 512 tokens", "error_type": "Validation"}
         message = f"Error in embedding request: 413 - {json.dumps(inner)}"
@@ -220,6 +173,10 @@ class Miner:
                 uuid.UUID(body[name])
             except ValueError:
                 raise Refused(422, f"{name}: Input should be a valid UUID") from None
+
+
+Dialect = OpenAI | Anthropic | Miner
+"""One protocol: how a call of it is checked and answered."""
 
 
 def dialect_of(path: str, generation: Generation) -> Dialect | None:
