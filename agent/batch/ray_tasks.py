@@ -37,9 +37,9 @@ _START_SECONDS = 120.0  # a process that imports this package, on a busy machine
 _CPUS = 0.25  # of a task: workers wait for the model most of the time
 
 # Settings that are not sent: paths of this machine, and keys, which are sent in the environment.
-_HERE_ONLY = frozenset({"api_key", "embed_api_key", "cache_dir", "log_file", "python"})
+_HERE_ONLY = frozenset({"api_key", "embed_api_key", "cache_dir", "python"})
 # Environment variables that stay those of the node, because they name its own paths.
-_OWN_PATHS = ("PATCHSHOT_CACHE_DIR", "PATCHSHOT_LOG_FILE", "PATCHSHOT_PYTHON")
+_OWN_PATHS = ("PATCHSHOT_CACHE_DIR", "PATCHSHOT_PYTHON")
 
 # Otherwise Ray prints warnings to stderr and sends usage statistics.
 _QUIET = {

@@ -60,7 +60,7 @@ def claim_run_folder(folder: Path) -> Iterator[None]:
 
 # Settings that are left out: keys must not be in a file, and paths, addresses and logs do not
 # change a result.
-_LEFT_OUT = frozenset({"api_key", "embed_api_key", "base_url", "cache_dir", "log_file"})
+_LEFT_OUT = frozenset({"api_key", "embed_api_key", "base_url", "cache_dir"})
 
 
 class Fingerprint(BaseModel):

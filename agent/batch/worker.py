@@ -16,8 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
@@ -231,6 +230,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     from agent.repository import take_snapshot
     from agent.run.problem import problem_from_text
     from agent.settings import load
+    from agent.shared.console import PlainReporter
     from sandbox import hide_programs
 
     hide_programs(Path(job.repository))
@@ -240,16 +240,16 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
         settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
-    with _reporting(settings) as reporter:
-        begun = time.monotonic()
-        snapshot = take_snapshot(
-            Path(job.repository),
-            commit=job.task.base_commit,
-            max_file_bytes=round(settings.max_file_mb * 1e6),
-        )
-        ledger.spend("snapshot", time.monotonic() - begun)
-        _watch(gate, source)
-        record = await _run(problem, snapshot, settings, reporter, ledger, gate, job.task.repo)
+    reporter = cast("Reporter", PlainReporter(verbose=True, redact=_redactor()))
+    begun = time.monotonic()
+    snapshot = take_snapshot(
+        Path(job.repository),
+        commit=job.task.base_commit,
+        max_file_bytes=round(settings.max_file_mb * 1e6),
+    )
+    ledger.spend("snapshot", time.monotonic() - begun)
+    _watch(gate, source)
+    record = await _run(problem, snapshot, settings, reporter, ledger, gate, job.task.repo)
     record = record.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
     files.write_result(folder, record, best.diff if best else b"")
@@ -319,20 +319,6 @@ def _watch(gate: ReplyGate, source: BinaryIO) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-@contextmanager
-def _reporting(settings: Settings) -> Iterator[Reporter]:
-    """Report to the log of the instance, and to PATCHSHOT_LOG_FILE if set."""
-    from agent.llm import LogFile
-    from agent.shared.console import PlainReporter
-
-    reporter = cast("Reporter", PlainReporter(verbose=True, redact=_redactor()))
-    if settings.log_file is None:
-        yield reporter
-        return
-    with LogFile(settings.log_file, reporter, _redactor()) as log:
-        yield log
 
 
 def _redactor() -> Callable[[str], str]:

@@ -8,7 +8,7 @@ from agent.llm.budget import (
     BudgetedChatModel,
     ceiling,
 )
-from agent.llm.call_log import LogFile, LoggedChatModel, Redactor
+from agent.llm.call_log import LoggedChatModel, Redactor
 from agent.llm.choice import ENVIRONMENT_NAMES, choose_embedding_endpoint, choose_endpoint
 from agent.llm.clients import ChatModelWrapper, HttpBatchEmbedder, HttpChatModel
 from agent.llm.endpoint import Endpoint, without_credentials
@@ -26,7 +26,6 @@ __all__ = [
     "Endpoint",
     "HttpBatchEmbedder",
     "HttpChatModel",
-    "LogFile",
     "LoggedChatModel",
     "ModelServer",
     "Price",

@@ -1,31 +1,21 @@
-"""Reports each model call, masks secrets, and writes events to a file (`--log-file`, JSON Lines).
-
-Prompts and replies are never written. Keys are masked in every text.
-"""
+"""Reports each model call, and masks secrets in texts."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import PatchshotError, UsageError
+from agent.errors import PatchshotError
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.failures import BASIC_FORM
 from agent.types import Completion, Prompt
-from agent.types.events import Event, ModelCall, Notice, StageProgress
+from agent.types.events import ModelCall
 from agent.types.protocols import ChatModel, Reporter
 
 if TYPE_CHECKING:
-    from io import FileIO
+    pass
 
 MASK = "***"
 
@@ -158,79 +148,3 @@ class LoggedChatModel(ChatModelWrapper):
 def dashed_name(value: object) -> str:
     """The class of an error or an event as a status: "context-too-long"."""
     return _WORD_STARTS.sub("-", type(value).__name__).lower()
-
-
-class LogFile:
-    """A reporter that also appends every event except progress to a file, one JSON object a line.
-
-    Thread-safe. If the disk fails later, that is reported once and only the log ends.
-    """
-
-    def __init__(self, path: Path, forward: Reporter, redact: Callable[[str], str]) -> None:
-        """Open `path` for appending. Raises UsageError when that cannot be done."""
-        self._forward = forward
-        self._redact = redact
-        self._lock = threading.Lock()
-        self._path = path
-        self._file: FileIO | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Unbuffered: each line is one write, which no other run and no crash can split.
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._file = os.fdopen(handle, "ab", buffering=0)
-        except OSError as error:
-            raise UsageError(
-                f"{path}: cannot be logged to ({error.strerror}): choose another place"
-            ) from None
-
-    def __enter__(self) -> LogFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; events are still forwarded."""
-        with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-
-    def __call__(self, event: Event, /) -> None:
-        """Write the event and pass it on."""
-        if not isinstance(event, StageProgress):
-            self._write(event)
-        self._forward(event)
-
-    def _write(self, event: Event) -> None:
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": dashed_name(event),
-            **asdict(event),
-        }
-        data = json.dumps(_redacted(line, self._redact), allow_nan=False).encode("ascii") + b"\n"
-        with self._lock:
-            if self._file is None:
-                return
-            try:
-                self._file.write(data)
-                return
-            except OSError as error:
-                reason = error.strerror
-                self._file.close()
-                self._file = None
-        self._forward(Notice(f"{self._path} is no longer logged to ({reason})", "warning"))
-
-
-def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return redact(value)
-        case float():
-            return round(value, 6) if math.isfinite(value) else None
-        case dict():
-            return {key: _redacted(item, redact) for key, item in value.items()}
-        case list() | tuple():
-            return [_redacted(item, redact) for item in value]
-        case _:
-            return value

@@ -14,11 +14,11 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agent.errors import (
     BudgetExceeded,
@@ -168,30 +168,19 @@ def solve(task: Mapping[str, Any], channel: Channel) -> None:
     if task["run_id"]:  # the protocol reads it there; the container's own name wins
         os.environ.setdefault("EVALUATION_RUN_ID", task["run_id"])
     settings = load({"timeout": max(seconds, _LEAST_SECONDS)}, repository=repository)
-    with reporting(settings, repository) as reporter:
-        snapshot = _snapshot(repository, task["base_commit"], settings, reporter)
-        watch = AnswerWatch(reporter)
-        result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
+    watch = AnswerWatch(make_reporter())
+    snapshot = _snapshot(repository, task["base_commit"], settings, watch)
+    result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
     say_end(channel, result, seconds, is_dead=watch.is_dead)
 
 
-@contextlib.contextmanager
-def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
-    """Lines on stderr, and the log where it is set, outside the repository; keys are masked."""
-    from agent.llm import LogFile, Redactor
+def make_reporter() -> Reporter:
+    """Lines on stderr, with keys masked."""
+    from agent.llm import Redactor
     from agent.settings import secret_values
     from agent.shared.console import PlainReporter
 
-    redact = Redactor(secret_values())
-    plain = PlainReporter(verbose=True, redact=redact)
-    log = settings.log_file
-    if log is None:
-        yield plain
-    elif log.resolve().is_relative_to(repository):
-        raise ConfigurationError(f"PATCHSHOT_LOG_FILE {log} lies in the repository; move it out")
-    else:
-        with LogFile(log, plain, redact) as both:
-            yield both
+    return cast("Reporter", PlainReporter(verbose=True, redact=Redactor(secret_values())))
 
 
 def _snapshot(

@@ -324,14 +324,10 @@ class Settings(BaseModel):
         False, "Run the target's code without isolation.", CHECK, tightens="off"
     )
 
-    # Kept runs, logs and folders.
+    # Kept runs and folders.
     keep: bool = setting(
         True, "Keep the run on this machine, for `agent runs`; secrets are masked.", OUTPUT,
         commands="solve", tightens="off",
-    )  # fmt: skip
-    log_file: Path | None = setting(
-        None, "Append events and model calls to this file, as JSON lines; keys are masked.", OUTPUT,
-        commands="none",
     )  # fmt: skip
     cache_dir: Path = Field(
         default_factory=lambda: user_folder("cache"),

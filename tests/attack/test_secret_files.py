@@ -106,7 +106,7 @@ SCRIPT = [
 def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
     repository: Path, tmp_path: Path
 ) -> None:
-    """Nor the log, the result or a kept file; and what loads the file or a fixture still works."""
+    """Nor the result or a kept file; and what loads the file or a fixture still works."""
     require_sandbox()
     home = tmp_path / "home"
     home.mkdir()
@@ -117,7 +117,6 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
             "--record", "tape",
             home=home, limit=400,
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
-            PATCHSHOT_LOG_FILE="log",
         )  # fmt: skip
     sent = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in provider.requests)
     assert len(provider.chats) == len(SCRIPT), done.stderr

@@ -67,7 +67,6 @@ HOSTILE = [
     'allow = ["Makefile"]',
     'test_cmd = "true"',
     'store = "qdrant://attacker.example"',
-    'log_file = "/tmp/everything"',
     "timeout = 100000.0",
     "context_tokens = 200000",
     "plan = true",

@@ -117,15 +117,11 @@ def _write(data: bytes) -> None:
 
 
 @contextmanager
-def reporting(
-    *, quiet: bool, verbose: bool = False, log_file: Path | None = None, warn: bool = False
-) -> Iterator[Reporter]:
-    """Yield the reporter for this terminal. Stop its spinner and close the log at the end.
+def reporting(*, quiet: bool, verbose: bool = False, warn: bool = False) -> Iterator[Reporter]:
+    """Yield the reporter for this terminal. Stop its spinner at the end.
 
-    `verbose` shows each model call. With `warn`, `quiet` silences progress but not warnings. Raises
-    UsageError if `log_file` cannot be written.
+    `verbose` shows each model call. With `warn`, `quiet` silences progress but not warnings.
     """
-    from agent.llm import LogFile
     from agent.shared.console import TerminalReporter, reporter_for
 
     redact = make_redactor()
@@ -141,10 +137,7 @@ def reporting(
         reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
         if isinstance(reporter, TerminalReporter):
             stack.enter_context(reporter)
-        taken = cast("Reporter", reporter)
-        if log_file is not None:
-            taken = stack.enter_context(LogFile(log_file, taken, redact))
-        yield taken
+        yield cast("Reporter", reporter)
 
 
 @contextmanager

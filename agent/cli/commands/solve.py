@@ -126,16 +126,14 @@ def solve_problem(
     ledger = Ledger(on_better=file.write)
     # `tests_from`: retrieval must not find the deciding tests.
     own = [given(name) for name in ("output", "record", "replay", "tests_from")]
-    with common.reporting(
-        quiet=quiet, verbose=arguments["verbose"], log_file=settings.log_file
-    ) as reporter:
+    with common.reporting(quiet=quiet, verbose=arguments["verbose"]) as reporter:
         snapshot = common.load_snapshot(
             arguments["repo"],
             given("commit"),
             given("dirty", "include"),
             reporter,
             ledger,
-            exclude=(common.own_file(given("problem")), *own, settings.log_file),
+            exclude=(common.own_file(given("problem")), *own),
             scope=given("path"),
             max_file_mb=settings.max_file_mb,
         )

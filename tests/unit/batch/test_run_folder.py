@@ -74,7 +74,7 @@ def test_keys_places_and_logs_are_no_part_of_it(
     make().save(path)
     monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
-    assert make(log_file="x").check(path, force=True) == ()
+    assert make(cache_dir="x").check(path, force=True) == ()
     assert "secret" not in make().model_dump_json()
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable, Status
+from agent.errors import RepositoryError, SandboxUnavailable, Status
 from agent.miner.worker import (
     AnswerWatch,
     Channel,
     best_valid_diff,
     find_repository,
+    make_reporter,
     open_best,
-    reporting,
     say_end,
 )
 from agent.run.attempts import Attempt
@@ -119,24 +119,11 @@ def test_where_nothing_isolates_the_syntax_is_checked_and_that_is_said() -> None
     assert "no user namespaces" in notice.message
 
 
-def test_a_log_inside_the_tree_is_refused(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "repo", tmp_path / "log.jsonl"
-    inside.mkdir()
-    refused = Settings(log_file=inside / "log.jsonl")
-    with pytest.raises(ConfigurationError, match="repository"), reporting(refused, inside):
-        pass
-    with reporting(Settings(log_file=outside), inside) as report:
-        report(Notice("said"))
-    assert "said" in outside.read_text()
-    assert list(inside.iterdir()) == []
-
-
 def test_keys_are_masked(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-v1-0123456789abcdef")
-    with reporting(Settings(), tmp_path) as report:
-        report(Notice("refused sk-or-v1-0123456789abcdef"))
+    make_reporter()(Notice("refused sk-or-v1-0123456789abcdef"))
     assert "0123456789" not in capfd.readouterr().err
 
 

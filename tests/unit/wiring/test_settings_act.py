@@ -252,7 +252,7 @@ def test_a_setting_of_the_run_acts(world: World, name: str) -> None:
 OF_COMMANDS = {
     "preset", "allow_empty_context", "corpora", "store", "precomputed", "history_exclude", "plan",
     "max_file_mb",
-    "environments", "accept_unverified", "image", "keep", "log_file", "cache_dir",
+    "environments", "accept_unverified", "image", "keep", "cache_dir",
 }  # fmt: skip
 
 
