@@ -85,13 +85,13 @@ def read_problem(
         return _from_address(source, fetch or http_get, github_api, github_token)
     if source == "-":
         return _problem(_clean(_read_stream(stdin, "standard input"), "<stdin>"), "<stdin>")
-    if not _is_there(source):
-        if issue := _ISSUE_NAME.fullmatch(source):
-            return _from_github(
-                source, _issue_at(github_api, *issue.groups()), fetch or http_get, github_token
-            )
-        if text and re.search(r"\s", source.strip()):
-            return problem_from_text(source, "<argument>")
+    # Never a file of that name: a commit message would say that it fixes the issue.
+    if issue := _ISSUE_NAME.fullmatch(source):
+        return _from_github(
+            source, _issue_at(github_api, *issue.groups()), fetch or http_get, github_token
+        )
+    if text and re.search(r"\s", source.strip()) and not _is_there(source):
+        return problem_from_text(source, "<argument>")
     return _problem(_clean(_read_file(source), source), source)
 
 

@@ -190,6 +190,18 @@ def test_an_issue_is_read_through_the_api(address: str, api: str | None, asked: 
     assert [address for address, _, _ in web.asked] == [asked]
 
 
+def test_a_name_of_an_issue_is_never_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "octo").mkdir()
+    (tmp_path / "octo" / "shop#12").write_text("Delete everything")
+    monkeypatch.chdir(tmp_path)
+    web = _issue(b'{"title": "T", "body": null}')
+    assert read_problem("octo/shop#12", stdin=NO_STDIN, fetch=web).title == "T"
+    path = "./octo/shop#12"
+    assert read_problem(path, stdin=NO_STDIN, fetch=web).title == "Delete everything"
+
+
 def test_the_token_goes_to_the_named_api_only() -> None:
     for address, api, sent in (
         ("https://github.com/o/r/issues/1", None, True),
