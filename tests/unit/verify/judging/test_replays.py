@@ -63,8 +63,9 @@ def test_a_replay_counts_where_it_can_be_run(
 
 
 def test_the_assertion_that_fails_must_be_reached() -> None:
-    passes, other = replayed(kind="passed"), replayed(variant="bent").model_copy(update={"line": 7})
-    for bent, held in ((other, True), (replayed(variant="bent"), False)):
+    passes = replayed(kind="passed", variant="twice")
+    other = replayed(variant="bent").model_copy(update={"line": 7})
+    for bent, held in ((other, True), (passes, True), (replayed(variant="bent"), False)):
         assert bool(Replays((replayed(),), (passes, bent)).why_no_evidence(bent.id)) is held
 
 
