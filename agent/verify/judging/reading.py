@@ -408,7 +408,8 @@ _ASKS = re.compile(
     r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
     r"|\btesting\.Testing\(|\bflag\.Lookup\(|\bruntime\.(?:Callers?|Stack)\(|\bcfg!\([^\n;{]*\btest\b"
     r"|\bcfg!?\([^\n;{]*\b(?:not\(test\)|debug_assertions)|\borg\.(?:junit|testng)\b|\bsurefire\b"
-    r"|\bStackWalker\b|\bgetStackTrace\(\)"
+    r"|\bStackWalker\b|\bgetStackTrace\(\)|\bforName\(\"[\w.]*Test|\"basedir\"|\bdebug\.Stack\("
+    r"|\bos\.Executable\("
 )
 _NOT_RECORDED = frozenset({*_SCRIPTS, "go", "rust", "java"})
 
