@@ -6,7 +6,7 @@ When an edit fails, the others are still tried, so that one answer names everyth
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.patching.diff import unified_diff
 from agent.patching.edit_session import EditSession
@@ -56,7 +56,7 @@ def apply_proposal(
             )
         else:
             written = "" if edit.path.removeprefix("./") == done.path else _shown(edit.path)
-            applied.append(AppliedEdit(index, done.path, done.tier, done.line, written))
+            applied.append(replace(done, index=index, path_as_written=written))
     changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))

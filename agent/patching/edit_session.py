@@ -21,6 +21,7 @@ from agent.patching.refusals import Miss
 from agent.patching.syntax import Checker, find_symbol, fitted
 from agent.repository import language_of
 from agent.types import (
+    AppliedEdit,
     CreateFile,
     DeleteFile,
     Edit,
@@ -41,15 +42,6 @@ _DISTINCT = 20
 _NO_EVIDENCE = (MatchTier.NEAR, MatchTier.ELISION)
 
 
-@dataclass(frozen=True, slots=True)
-class EditOutcome:
-    """Where one edit was applied: resolved path, matching tier, first changed line (1-based)."""
-
-    path: str
-    tier: MatchTier
-    line: int
-
-
 @dataclass(slots=True)
 class EditSession:
     """The files and what is known about them while edits are applied one after the other.
@@ -65,8 +57,8 @@ class EditSession:
     shifts: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     checker: Checker = field(default_factory=Checker)
 
-    def apply(self, index: int, edit: Edit) -> EditOutcome | Miss:
-        """Apply one edit, or return why it cannot be applied."""
+    def apply(self, index: int, edit: Edit) -> AppliedEdit | Miss:
+        """Apply one edit, or return why it cannot be applied. The caller sets the index."""
         path = self._path_of(index, edit)
         if isinstance(path, Miss):
             return path
@@ -91,7 +83,7 @@ class EditSession:
 
     # ------------------------------------------------------------------------------------ edits
 
-    def _create(self, path: str, content: str) -> EditOutcome | Miss:
+    def _create(self, path: str, content: str) -> AppliedEdit | Miss:
         data = _encoded(content)
         if isinstance(data, Miss):
             return data
@@ -99,9 +91,9 @@ class EditSession:
         if refusal is not None:
             return refusal
         self.tree.put(path, data)
-        return EditOutcome(path, MatchTier.CREATED, 1)
+        return AppliedEdit(0, path, MatchTier.CREATED, 1)
 
-    def _rewrite(self, path: str, content: str) -> EditOutcome | Miss:
+    def _rewrite(self, path: str, content: str) -> AppliedEdit | Miss:
         """Replace the content of an existing file and keep its encoding and line ends."""
         file = self._text(path)
         if isinstance(file, Miss):
@@ -116,14 +108,14 @@ class EditSession:
             return Miss("no-match", refusal)
         return self._splice(0, path, file, Located(MatchTier.EXACT, Match(0, len(file.text), text)))
 
-    def _delete(self, path: str) -> EditOutcome | Miss:
+    def _delete(self, path: str) -> AppliedEdit | Miss:
         content = self.tree.content(path)
         if isinstance(content, Miss):
             return content
         self.tree.remove(path)
-        return EditOutcome(path, MatchTier.DELETED, 1)
+        return AppliedEdit(0, path, MatchTier.DELETED, 1)
 
-    def _rename(self, path: str, to: str) -> EditOutcome | Miss:
+    def _rename(self, path: str, to: str) -> AppliedEdit | Miss:
         content = self.tree.content(path)
         if isinstance(content, Miss):
             return content
@@ -135,9 +127,9 @@ class EditSession:
         refusal = self.tree.move(path, target, content, self.allow)
         if refusal is not None:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
-        return EditOutcome(target, MatchTier.RENAMED, 1)
+        return AppliedEdit(0, target, MatchTier.RENAMED, 1)
 
-    def _replace(self, index: int, path: str, edit: SearchReplace) -> EditOutcome | Miss:
+    def _replace(self, index: int, path: str, edit: SearchReplace) -> AppliedEdit | Miss:
         file = self._text(path)
         if isinstance(file, Miss):
             return file
@@ -151,7 +143,7 @@ class EditSession:
         place = locate(file, edit, shown, lambda match: self.checker.intact(path, file, match), off)
         return place if isinstance(place, Miss) else self._splice(index, path, file, place)
 
-    def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> EditOutcome | Miss:
+    def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> AppliedEdit | Miss:
         file = self._text(path)
         if isinstance(file, Miss):
             return file
@@ -187,19 +179,19 @@ class EditSession:
             row in rows or not lines[row - 1].strip() for row in range(site.first, site.last + 1)
         )
 
-    def _splice(self, index: int, path: str, file: FileText, place: Located) -> EditOutcome | Miss:
+    def _splice(self, index: int, path: str, file: FileText, place: Located) -> AppliedEdit | Miss:
         match = place.match
         new = file.splice(match.start, match.end, match.replacement)
         if not isinstance(new, Spliced):
             return Miss("not-text", new)
         if place.tier is MatchTier.ALREADY_APPLIED or new.data == file.data:
-            return EditOutcome(path, MatchTier.ALREADY_APPLIED, file.line_at(match.start))
+            return AppliedEdit(0, path, MatchTier.ALREADY_APPLIED, file.line_at(match.start))
         old = file.text[match.start : match.end]
         added = match.replacement.count("\n") - old.count("\n")
         self.shifts.setdefault(path, []).append((file.line_at(match.start), added))
         self.tree.put(path, new.data)
         self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
-        return EditOutcome(path, place.tier, new.line)
+        return AppliedEdit(0, path, place.tier, new.line)
 
     def _moved(self, path: str, line: int) -> int:
         """Return where a line that the model was shown is after the edits so far, about."""

@@ -15,8 +15,6 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """An action that a model may call, with the JSON Schema of its arguments."""
-
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -31,8 +29,6 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolTurn:
-    """A reply that calls tools, and the result of each; without calls one, the user's answer."""
-
     said: str  # the text beside the calls
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
@@ -83,8 +79,6 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and dollars of one or more calls."""
-
     input_tokens: int = 0  # all input, with what the provider's prompt cache took
     output_tokens: int = 0
     cost_usd: float | None = 0.0  # None where no price is known

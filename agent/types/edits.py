@@ -59,16 +59,12 @@ class ReproductionTest:
 
 @dataclass(frozen=True, slots=True)
 class WrongTest:
-    """A reproduction test of an earlier reply that a reply takes back, and why it was wrong."""
-
     path: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutdatedTest:
-    """An existing test that a reply says asserts what the issue calls wrong, and why."""
-
     id: str
     why: str
     replacement: str = ""  # the edited source of the test's function
@@ -76,8 +72,6 @@ class OutdatedTest:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A mistake in a reply that was corrected without asking the model again."""
-
     name: str
     note: str  # what was changed, in words
     saved: str  # the failure that it avoided
@@ -181,8 +175,6 @@ ApplyKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A region of a file that an unmatched or ambiguous edit may have meant."""
-
     path: str
     start: int
     end: int

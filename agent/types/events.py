@@ -39,8 +39,6 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a chat model, or one try of one batch of an embedding model."""
-
     kind: Literal["chat", "embed"]
     model: str
     status: str  # "ok", "cut-off" (at the output limit), "cancelled", or the error's class

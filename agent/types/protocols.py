@@ -53,26 +53,21 @@ class Snapshot(Protocol):
     @property
     def files(self) -> Mapping[str, SourceFile]:
         """Usable files by path, in path order."""
-        ...
 
     @property
     def skipped(self) -> Sequence[SkippedFile]: ...
 
     def read(self, path: str) -> bytes:
         """The file's bytes. Raises KeyError for a path that is not in `files`."""
-        ...
 
     def text(self, path: str) -> str:
         """The file decoded (BOM removed, undecodable bytes replaced) with `\\n` line ends."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether the repository has this path at all, usable or skipped."""
-        ...
 
     def overlay(self) -> Mapping[str, bytes | None]:
         """The work tree's differences from `commit`, also in files that retrieval skips."""
-        ...
 
 
 class Chunker(Protocol):
@@ -82,14 +77,11 @@ class Chunker(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Exact token counts of one tokenizer."""
-
     @property
     def name(self) -> str: ...
     def count(self, text: str) -> int: ...
     def truncate(self, text: str, limit: int) -> str:
         """The longest prefix of `text` that has at most `limit` tokens."""
-        ...
 
 
 class Embedder(Protocol):
@@ -102,7 +94,6 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Identifies model and settings; part of every cache key."""
-        ...
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "document"]
@@ -114,21 +105,15 @@ class Retriever(Protocol):
 
 
 class IntentFinder(Protocol):
-    """Answers the action `find` of the iterative mode."""
-
     async def find(self, intents: Sequence[str], snapshot: Snapshot) -> str:
         """Return, for each intent, the code that matches it, as text for the model."""
-        ...
 
 
 class BackgroundFinder(Protocol):
-    """Finds what stands beside the code in the context: past changes, documents, a plan."""
-
     async def find(
         self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
     ) -> str:
         """Return text for the model of at most `tokens`, escaped as data; "" for nothing."""
-        ...
 
 
 class ChatModel(Protocol):
@@ -139,7 +124,6 @@ class ChatModel(Protocol):
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """Send the prompt, with a JSON Schema where the server takes it. Raises ProviderError."""
-        ...
 
 
 class Validator(Protocol):
@@ -147,11 +131,9 @@ class Validator(Protocol):
 
     async def check(self) -> None:
         """Try what the user named for the tests on the base. Raises ConfigurationError."""
-        ...
 
     async def prepare(self) -> None:
         """Do the work that needs no patch, while the model thinks. Raises no `PatchshotError`."""
-        ...
 
     async def validate(
         self,
@@ -161,26 +143,20 @@ class Validator(Protocol):
         outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
         """Check a patch with the reply's test, and with those of `earlier` replies."""
-        ...
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Run the given test files on the patched tree (None: the base), for the iterative mode."""
-        ...
 
     @property
     def why_no_commands(self) -> str:
         """Why `run_command` runs nothing; "" where a sandbox isolates the command."""
-        ...
 
     async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
         """Run a shell command on a fresh copy of the patched tree, without network."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of a run: real ones from `agent.wiring`, fakes in tests."""
-
     retriever: Retriever
     chunker: Chunker
     counter: TokenCounter

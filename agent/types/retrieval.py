@@ -60,8 +60,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One named contribution to a score, as a receipt prints it."""
-
     feature: str  # "lexical", "file", "cosine", "filename", "path", "symbol", "traceback", ...
     value: float
     note: str = ""
@@ -120,8 +118,6 @@ CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]
 
 @dataclass(frozen=True, slots=True)
 class DroppedChunk:
-    """A ranked chunk that is not in the context, and the limit that cut it."""
-
     path: str
     start: int
     end: int
@@ -188,8 +184,6 @@ SkipReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A tracked path that retrieval does not see, and why."""
-
     path: str
     reason: SkipReason
 

@@ -20,8 +20,6 @@ BAD_OUTCOMES: Final = (Outcome.FAILED, Outcome.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The independent accounts of one test run, and where they disagree."""
-
     read: tuple[str, ...] = ()  # of "report", "junit", "exit code"
     disagreements: tuple[str, ...] = ()  # clauses for people
     # Changes to the test runner that were found when the run ended. Those of the base do not count.
@@ -30,8 +28,6 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """One run of tests."""
-
     command: tuple[str, ...]
     outcomes: Mapping[str, Outcome]  # by test id; empty when none could be read
     exit_code: int | None  # None: killed at a limit
@@ -46,8 +42,6 @@ class TestRun:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A shell command that ran on the patched tree, which is gone afterwards."""
-
     output: str  # stdout, then stderr
     exit_code: int | None = None  # None: it did not run, or was killed at a limit
     ended: str = "exited"
@@ -57,8 +51,6 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class SelectedTest:
-    """A test file chosen to run, and why."""
-
     path: str
     reason: str
 
@@ -91,8 +83,6 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class OutdatedFinding:
-    """A failing test that the reply calls outdated, and what its runs show."""
-
     id: str
     why: str
     shown: str  # its assertion with the values
