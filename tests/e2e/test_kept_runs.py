@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment, run_agent
 from tests.support.behaviours import Good
 from tests.support.interrupts import INTERRUPTIBLE
@@ -92,43 +91,23 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_feedback_marks_a_run_and_acts_on_later_ones(home: Home) -> None:
-    for name in ("total", "minus"):
-        other = home.repository / f"{name}.py"
-        other.write_text(f"def {name}_add(a, b):\n    return a - b\n")
-    run_git(home.repository, "add", "-A")
-    run_git(home.repository, "commit", "-q", "-m", "more")
+def test_feedback_marks_a_run_and_fills_the_memory(home: Home) -> None:
     with serving(home, Good(reply("return a + b"))):
         assert home.solve().returncode == 0
         run = home.listed()[0]["run"]
-        similar = home.path / "similar.md"
-        similar.write_text("# `total_add` in total.py gives -1\n\nIt subtracts too: add(1, 2).\n")
 
-        def scores() -> dict[str, float]:
-            done = home.agent(
-                "search", "--problem", str(similar), "--repo", str(home.repository), "--json",
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            results = json.loads(done.stdout)["results"]
-            return {one["path"]: one["score"] for one in results if one["symbol"]}
-
-        def remembered(*arguments: str) -> tuple[str, bool, int]:
+        def feedback(*arguments: str) -> tuple[str, bool, int]:
             done = home.agent(*arguments, "--json")
             assert done.returncode == 0, done.stderr
-            told = json.loads(done.stdout)
-            return told["feedback"], told["changed"], told["remembered"]
+            facts = json.loads(done.stdout)
+            return facts["feedback"], facts["changed"], facts["remembered"]
 
-        plain = scores()
-        assert remembered("accept", run[:4]) == ("accepted", True, 1)
-        assert remembered("accept") == ("accepted", False, 1)
+        assert feedback("accept", run[:4]) == ("accepted", True, 1)
+        assert feedback("accept") == ("accepted", False, 1)
         assert home.listed()[0]["feedback"] == "accepted"
         assert "accepted" in home.agent("runs").stdout
-        accepted = scores()
-        assert accepted["calc.py"] > plain["calc.py"]
-        assert accepted["total.py"] <= plain["total.py"]
-        assert remembered("reject", run) == ("rejected", True, 0)
+        assert feedback("reject", run) == ("rejected", True, 0)
         assert home.listed()[0]["feedback"] == "rejected"
-        assert scores() == plain
         unknown = home.agent("accept", "fff")
         assert unknown.returncode == 2
         assert "no kept run begins with" in unknown.stderr
@@ -241,7 +220,7 @@ def test_a_retry_on_changed_uncommitted_work_is_refused_before_it_is_paid(home: 
 
 
 def test_no_key_and_no_secret_is_kept(home: Home) -> None:
-    token = "ghp_" + "a1B2c3D4" * 5
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     home.issue.write_text(f"# add subtracts\n\nwith {SECRET} and {token}\n")
     answer = json.dumps(
         {"thought": f"{SECRET} {token}", "edits": json.loads(reply("return a + b"))["edits"]}

@@ -70,7 +70,7 @@ def test_the_function_gives_what_the_command_gives(repository: Path, tmp_path: P
     diff = diff_of(repository, **{"shop.py": FIXED, "tests/test_double.py": TEST})
     _, printed, _ = verify(repository, tmp_path, diff)
     returned = patchshot.verify(diff, repository).model_dump(mode="json")
-    times = {"timings", "attempts"}
+    times = {"timings", "attempts", "receipt"}
     assert {**returned, **dict.fromkeys(times)} == {**printed, **dict.fromkeys(times)}
 
 

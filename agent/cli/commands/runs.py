@@ -191,8 +191,8 @@ def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet:
 def accept(run: str | None, json: bool, quiet: bool) -> int:
     """Say that the patch of a kept run (RUN, or the last one here) is right.
 
-    Later runs of this project rank the files that it changed higher for issues like its own, and
-    `agent search --corpus memory` finds it. It stays on this machine.
+    `agent search --corpus memory` finds it, and `--corpora memory` shows it to later runs of this
+    project. It stays on this machine.
     """
     return _give_feedback(run, "accepted", json=json, quiet=quiet)
 
