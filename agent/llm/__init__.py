@@ -8,12 +8,17 @@ from agent.llm.budget import (
     BudgetedChatModel,
     ceiling,
 )
-from agent.llm.call_log import LoggedChatModel, Redactor
 from agent.llm.choice import ENVIRONMENT_NAMES, choose_embedding_endpoint, choose_endpoint
-from agent.llm.clients import ChatModelWrapper, HttpBatchEmbedder, HttpChatModel
+from agent.llm.clients import (
+    ChatModelWrapper,
+    HttpBatchEmbedder,
+    HttpChatModel,
+    LoggedChatModel,
+)
 from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.http import create_client, usual_trust
 from agent.llm.prices import Price, find_price, read_price
+from agent.llm.redaction import Redactor
 from agent.llm.server import REQUEST_SECONDS, Demand, ModelServer, Resolved, Retrier, resolve_model
 
 __all__ = [

@@ -16,19 +16,21 @@ from agent.errors import (
     ContextTooLong,
     EmbeddingsUnsupported,
     InputTooLong,
+    PatchshotError,
     ProviderError,
     UnknownModel,
 )
 from agent.llm.endpoint import Endpoint, host_of
-from agent.llm.failures import Failure, one_line, read_error_text, redact
+from agent.llm.failures import Failure, one_line, read_error_text
 from agent.llm.http import OnText, Outcome, ReplyStream
 from agent.llm.protocols.base import ChatCall
+from agent.llm.redaction import redact
 from agent.llm.replies import ReadReply, read_vectors
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
 from agent.shared.secrets import mask_secrets
 from agent.types import Completion, Prompt, Usage
-from agent.types.events import Notice
-from agent.types.protocols import ChatModel, TokenCounter
+from agent.types.events import ModelCall, Notice
+from agent.types.protocols import ChatModel, Reporter, TokenCounter
 
 if TYPE_CHECKING:
     import httpx
@@ -56,6 +58,56 @@ class ChatModelWrapper:
         return await self._inner.complete(
             prompt, max_output_tokens=max_output_tokens, schema=schema
         )
+
+
+_WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class LoggedChatModel(ChatModelWrapper):
+    """A `ChatModel` that reports each call of another one when it ends, also by an exception."""
+
+    def __init__(self, inner: ChatModel, report: Reporter) -> None:
+        super().__init__(inner)
+        self._report = report
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        status, error, done = "crashed", "", None
+        try:
+            done = await super().complete(
+                prompt, max_output_tokens=max_output_tokens, schema=schema
+            )
+            status = "cut-off" if done.finish_reason == "length" else "ok"
+        except PatchshotError as raised:
+            status, error = dashed_name(raised), str(raised)
+            raise
+        except asyncio.CancelledError:
+            status = "cancelled"
+            raise
+        finally:
+            usage = done.usage if done else None
+            self._report(
+                ModelCall(
+                    kind="chat",
+                    model=done.model if done else self.model,
+                    status=status,
+                    seconds=clock() - started,
+                    input_tokens=usage.input_tokens if usage else None,
+                    output_tokens=usage.output_tokens if usage else None,
+                    cost_usd=usage.cost_usd if usage else None,
+                    error=error,
+                )
+            )
+        return done
+
+
+def dashed_name(value: object) -> str:
+    """The class of an error or an event as a status: "context-too-long"."""
+    return _WORD_STARTS.sub("-", type(value).__name__).lower()
 
 
 class HttpChatModel:

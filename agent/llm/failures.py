@@ -24,17 +24,12 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.llm.endpoint import Endpoint, host_of, without_credentials
+from agent.llm.redaction import redact
 
 # ---------------------------------------------------------- the text of a server, fit to print
 
 _WORDING_LIMIT = 300  # characters of a server's own message that an error quotes
 
-# Encoded words: a digit, or a small letter before a capital one, is in all but the rarest.
-BASIC_FORM = r"(?-i:(?=[A-Za-z+/]*(?:[0-9]|[a-z][A-Z]))[A-Za-z0-9+/]{4,}={0,2})"
-_KEY_LIKE = re.compile(
-    r"\b(sk|rk|pk|xai|gsk)[-_][\w*.-]{6,}|\bBearer\s+[^\s\"']+" rf"|\bBasic\s+{BASIC_FORM}",
-    re.IGNORECASE,
-)
 _MARKUP = re.compile(rb"^\s*(<!doctype|<html|<head|<\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 # Fields of an error body: the message proper comes first, codes and parameters follow.
@@ -48,13 +43,6 @@ def one_line(text: str, limit: int = _WORDING_LIMIT) -> str:
     """`text` without control characters or line breaks, at most `limit` characters."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
-
-
-def redact(text: str, key: SecretStr | None = None) -> str:
-    """`text` without the key and without anything that looks like one."""
-    if key is not None:
-        text = text.replace(key.get_secret_value(), "***")
-    return _KEY_LIKE.sub("***", text)
 
 
 def is_markup(body: bytes) -> bool:

@@ -24,10 +24,10 @@ from agent.llm.failures import (
     one_line,
     read_embedded_error,
     read_failure,
-    redact,
     unreadable,
 )
 from agent.llm.protocols.base import Assembler
+from agent.llm.redaction import redact
 from agent.shared.downloads import ACCEPTED, BadBody, read_body, tls_advice
 
 CONNECT_SECONDS = 10.0  # a server that has not accepted a connection by then will not

@@ -22,10 +22,10 @@ from agent.llm.failures import (
     one_line,
     read_context_limit,
     read_failure,
-    redact,
     retry_after,
     unreadable,
 )
+from agent.llm.redaction import redact
 from tests.support.llm import KEY, endpoint
 
 WORDINGS = {

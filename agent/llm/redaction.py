@@ -1,21 +1,11 @@
-"""Reports each model call, and masks secrets in texts."""
+"""Masks keys in texts."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
 
-from agent.errors import PatchshotError
-from agent.llm.clients import ChatModelWrapper
-from agent.llm.failures import BASIC_FORM
-from agent.types import Completion, Prompt
-from agent.types.events import ModelCall
-from agent.types.protocols import ChatModel, Reporter
-
-if TYPE_CHECKING:
-    pass
+from pydantic import SecretStr
 
 MASK = "***"
 
@@ -25,6 +15,8 @@ SHORTEST_SECRET = 8
 # characters in a row are masked too.
 PART = 12
 
+# Encoded words: a digit, or a small letter before a capital one, is in all but the rarest.
+_BASIC_FORM = r"(?-i:(?=[A-Za-z+/]*(?:[0-9]|[a-z][A-Z]))[A-Za-z0-9+/]{4,}={0,2})"
 _NAMES = r"[\w-]*(?:api[_-]?key|token|secret|password|passwd|signature|credentials?)|key|sig"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
@@ -37,10 +29,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"\b(bearer\s+)[^\s\"',;]{4,}", rf"\1{MASK}"),
         # User and password of a URL, as its header carries them; "basic support" is a phrase.
-        (rf"\b(basic\s+){BASIC_FORM}", rf"\1{MASK}"),
+        (rf"\b(basic\s+){_BASIC_FORM}", rf"\1{MASK}"),
         (rf"([?&;](?:{_NAMES})=)[^&\s\"'#;]+", rf"\1{MASK}"),
         (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", rf"\1{MASK}@"),
-        (r"\b(?:sk|rk|pk|xai|gsk)[-_][\w-]{12,}", MASK),
+        (r"\b(?:sk|rk|pk|xai|gsk)[-_][\w*.-]{12,}", MASK),
     )
 )
 
@@ -98,53 +90,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-# ------------------------------------------------------------------------------ one event a call
-
-_WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-class LoggedChatModel(ChatModelWrapper):
-    """A `ChatModel` that reports each call of another one when it ends, also by an exception."""
-
-    def __init__(self, inner: ChatModel, report: Reporter) -> None:
-        super().__init__(inner)
-        self._report = report
-
-    async def complete(
-        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
-    ) -> Completion:
-        """Ask the inner model. Raises what it raises."""
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        status, error, done = "crashed", "", None
-        try:
-            done = await super().complete(
-                prompt, max_output_tokens=max_output_tokens, schema=schema
-            )
-            status = "cut-off" if done.finish_reason == "length" else "ok"
-        except PatchshotError as raised:
-            status, error = dashed_name(raised), str(raised)
-            raise
-        except asyncio.CancelledError:
-            status = "cancelled"
-            raise
-        finally:
-            usage = done.usage if done else None
-            self._report(
-                ModelCall(
-                    kind="chat",
-                    model=done.model if done else self.model,
-                    status=status,
-                    seconds=clock() - started,
-                    input_tokens=usage.input_tokens if usage else None,
-                    output_tokens=usage.output_tokens if usage else None,
-                    cost_usd=usage.cost_usd if usage else None,
-                    error=error,
-                )
-            )
-        return done
-
-
-def dashed_name(value: object) -> str:
-    """The class of an error or an event as a status: "context-too-long"."""
-    return _WORD_STARTS.sub("-", type(value).__name__).lower()
+def redact(text: str, key: SecretStr | None = None) -> str:
+    """`text` without the key and without anything that looks like one."""
+    return Redactor([key.get_secret_value()] if key else ())(text)
