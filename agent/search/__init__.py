@@ -5,7 +5,7 @@ into one order. Vectors are stored in a vector store (`stores`). `plans` searche
 at once, and `precomputed` searches vectors that other programs computed.
 """
 
-from agent.search.expansion import ExpandingRetriever, KeywordWriter
+from agent.search.expansion import KeywordWriter
 from agent.search.history import Memory
 from agent.search.intents import (
     MAX_CODE_TOKENS,
@@ -23,7 +23,6 @@ from agent.search.vectors import CorpusReport, collection_name
 __all__ = [
     "MAX_CODE_TOKENS",
     "CorpusReport",
-    "ExpandingRetriever",
     "IntentCounts",
     "IntentFile",
     "IntentWriter",

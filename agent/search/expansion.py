@@ -1,23 +1,20 @@
-"""Keywords by a model that are added to a query or a problem."""
+"""Keywords by a model that are added to a query."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from agent.errors import BudgetExceeded, ProviderError
 from agent.search.project import JsonLines
-from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.types import Problem, Prompt, Ranking
-    from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
+    from agent.types import Prompt
+    from agent.types.protocols import ChatModel
 
 MAX_WORDS = 12
 _PROMPT_VERSION = 2  # increase this when prompts/keywords.md.j2 changes
@@ -63,28 +60,3 @@ def parse_keywords(reply: str) -> tuple[str, ...]:
     """Return the distinct words of a reply in order. The reply may have any shape."""
     words = (word for word in _WORD.findall(reply[:4_000]) if word.lower() not in _NOT_KEYWORDS)
     return tuple(dict.fromkeys(words))[:MAX_WORDS]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpandingRetriever:
-    """A `Retriever` that adds words, if they are there, to the ranking of one problem."""
-
-    inner: Retriever
-    problem: Problem | None  # None: every problem
-    writer: KeywordWriter
-    reporter: Reporter
-
-    async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
-        """Rank the problem with the added words, which a note of the ranking lists."""
-        words: Sequence[str] = ()
-        if self.problem is None or problem == self.problem:
-            try:
-                words = await self.writer.keywords(problem.text)
-            except (ProviderError, BudgetExceeded, OSError) as error:
-                self.reporter(Notice(f"ranked without further words: {error}", "warning"))
-        if not words:
-            return await self.inner.rank(problem, snapshot)
-        added = " ".join(words)
-        wider = replace(problem, body=f"{problem.body}\n\n{added}".strip())
-        ranking = await self.inner.rank(wider, snapshot)
-        return replace(ranking, notes=(*ranking.notes, f"ranked with the words {added} too"))

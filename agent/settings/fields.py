@@ -206,11 +206,6 @@ class Settings(BaseModel):
         "Leave out chunks whose score is lower than this, where the best has 1 and the last 0.",
         CONTEXT, commands="none", ge=0, le=1,
     )  # fmt: skip
-    expand: Literal["off", "llm"] = setting(
-        "off",
-        "Rank with keywords that the model adds.",
-        CONTEXT, commands="search",
-    )  # fmt: skip
 
     # Corpora beside the code, and the store of their vectors.
     max_file_mb: float = setting(

@@ -39,7 +39,6 @@ from agent.wiring.retrieval import (
     make_retriever,
     packing_options,
     retrieval_options,
-    with_keywords,
 )
 from agent.wiring.validation import open_validator
 
@@ -201,11 +200,8 @@ async def open_services(
         chat = masked(budgeted)
         locator = await connections.locator(settings, budgeted)
         retriever = make_retriever(settings, embedder, reporter)
-        ranking = retriever
-        if settings.expand == "llm":
-            ranking = with_keywords(settings, retriever, chat, reporter, problem)
         yield Services(
-            retriever=ranking,
+            retriever=retriever,
             chunker=TreeSitterChunker(),
             counter=make_counter(budgeted.model),
             chat=chat,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.settings import CONTEXT_TOKENS, Settings, environment
-from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
-from agent.wiring.model import Connections, endpoint, in_words, make_clock, open_chat
+from agent.types.protocols import Embedder, Reporter, Retriever, Snapshot
+from agent.wiring.model import Connections, endpoint, in_words, make_clock
 
 if TYPE_CHECKING:
     from agent.llm import Endpoint
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from agent.retrieval.embedding import BatchEmbedder
     from agent.retrieval.index import Index, IndexSummary
     from agent.retrieval.ranking import RetrievalOptions
-    from agent.types import Problem
 
 
 def packing_options(settings: Settings) -> PackingOptions:
@@ -58,11 +57,7 @@ async def open_retriever(
     """Open a retriever for commands that make no model call; `workers` None: one per core."""
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
-        retriever = make_retriever(settings, embedder, reporter, workers)
-        if settings.expand == "llm":
-            chat = await open_chat(stack, settings, reporter)
-            retriever = with_keywords(settings, retriever, chat, reporter)
-        yield retriever
+        yield make_retriever(settings, embedder, reporter, workers)
 
 
 def make_retriever(
@@ -78,23 +73,6 @@ def make_retriever(
         reporter=reporter,
         workers=workers,
     )
-
-
-def with_keywords(
-    settings: Settings,
-    retriever: Retriever,
-    chat: ChatModel,
-    reporter: Reporter,
-    problem: Problem | None = None,
-) -> Retriever:
-    """Return a retriever that ranks with keywords of the model, for `problem` alone if given."""
-    if retrieval_options(settings).original:
-        return retriever
-    try:
-        from agent.wiring.search import expanding_retriever
-    except ModuleNotFoundError:  # the miner bundle leaves it out
-        raise ConfigurationError("--expand is not in this bundle; leave it out") from None
-    return expanding_retriever(settings, retriever, chat, reporter, problem)
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:

@@ -16,7 +16,6 @@ from agent.errors import ConfigurationError, StoreError
 from agent.run.prompting import as_data, make_prompt, render
 from agent.search import (
     MAX_CODE_TOKENS,
-    ExpandingRetriever,
     IntentFile,
     IntentWriter,
     KeywordWriter,
@@ -34,7 +33,7 @@ from agent.settings import Settings, data_folder
 from agent.shared.secrets import mask_secrets
 from agent.types import Message, Problem
 from agent.types.events import Notice
-from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot
+from agent.types.protocols import ChatModel, Reporter, Snapshot
 from agent.wiring.model import Connections, make_counter, open_chat
 from agent.wiring.retrieval import make_embedder, make_retriever, retrieval_options
 
@@ -193,17 +192,6 @@ def intent_prompt(symbol: Symbol, counter: TokenCounter, project: str, descripti
         count=5,
     )
     return make_prompt([Message("user", text)], counter)
-
-
-def expanding_retriever(
-    settings: Settings,
-    retriever: Retriever,
-    chat: ChatModel,
-    reporter: Reporter,
-    problem: Problem | None,
-) -> Retriever:
-    """Return a retriever that ranks with keywords of the model, for `problem` alone if given."""
-    return ExpandingRetriever(retriever, problem, _keyword_writer(settings, chat), reporter)
 
 
 def _keyword_writer(settings: Settings, chat: ChatModel) -> KeywordWriter:

@@ -111,7 +111,6 @@ RETRIEVAL: Mapping[str, Value] = {
     "context_reserve": lambda _: 0.97,
     "max_chunks": lambda _: 1,
     "context_floor": lambda _: 0.9,
-    "expand": lambda _: "llm",
 }
 
 
