@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
-from sandbox.choose import advise_on_bwrap, home_directories, probe_by_running
+from sandbox.choose import home_directories, probe_by_running
 from sandbox.host import (
     SYSTEM,
     USER_NAME,
@@ -52,6 +52,8 @@ _OLDEST, _DISABLE_USERNS_SINCE = (0, 5), (0, 8)
 
 # The certificates of public authorities, for commands that may use the network.
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
+
+_GUIDE = "docs/guide/install.md has the settings and the alternatives"
 
 # bwrap itself and the first process of its namespace.
 _OWN_PROCESSES = 2
@@ -133,7 +135,7 @@ class BwrapSandbox:
 
 def _version_of(program: str | None) -> tuple[int, ...]:
     if program is None:
-        raise SandboxError("bubblewrap is not installed; " + advise_on_bwrap(""))
+        raise SandboxError(f"bubblewrap is not installed; install the package bubblewrap; {_GUIDE}")
     try:
         text = run_program(program, "--version", seconds=10).decode("utf-8", "replace").strip()
     except SandboxError as error:
@@ -159,9 +161,11 @@ def _check_started(outcome: ProcessOutcome, status: int | None, reached: Breach 
         return status
     if outcome.cut is not None or (reached is not None and reached.decisive):
         return -signal.SIGKILL
-    words = outcome.stderr.decode("utf-8", errors="replace").strip()
     reason = last_line(outcome.stderr) or f"status {outcome.returncode}"
-    raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advise_on_bwrap(words)}")
+    raise SandboxError(
+        f"bubblewrap cannot set up the sandbox ({reason}); if this kernel or container forbids "
+        f"user namespaces (try: unshare --user --net true), {_GUIDE}"
+    )
 
 
 # ---- the options

@@ -179,24 +179,6 @@ def home_directories() -> tuple[Path, ...]:
     return tuple(sorted(homes))
 
 
-_INSTALL_GUIDE = "docs/guide/install.md has the settings and the alternatives"
-
-# Words of bwrap when the kernel, and not an argument, stops it.
-_FORBIDDEN = ("namespace", "uid map", "loopback", "not permitted", "mount proc", "No space left")
-
-
-def advise_on_bwrap(stderr: str) -> str:
-    """Say what to install or allow, by what bwrap printed ("": it is missing)."""
-    if not stderr:
-        return f"install the package bubblewrap; {_INSTALL_GUIDE}"
-    if any(word in stderr for word in _FORBIDDEN):
-        return (
-            "this kernel or container forbids user namespaces (try: unshare --user --net true); "
-            f"{_INSTALL_GUIDE}"
-        )
-    return "check the mount point of the workspace and the paths to be shown"
-
-
 # ---- the choice
 
 # "auto" is bubblewrap, or a container if an image is named; the others are asked for by name.
