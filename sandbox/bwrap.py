@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.cgroups import ControlGroup, make_group, usable_hierarchies
 from sandbox.choose import home_directories, probe_by_running
 from sandbox.host import (
     SYSTEM,
@@ -94,7 +94,6 @@ class BwrapSandbox:
     ) -> None:
         self._program = program or shutil.which("bwrap")
         self._homes = home_directories() if homes is None else homes
-        self._hierarchies: tuple[Hierarchy, ...] = ()
         self._version: tuple[int, ...] = ()  # until it is asked
 
     def probe(self) -> Probe:
@@ -106,11 +105,11 @@ class BwrapSandbox:
     ) -> RunResult:
         """Run the command isolated; see the protocol `Sandbox`."""
         if not self._version:
-            self._version, self._hierarchies = _version_of(self._program), usable_hierarchies()
+            self._version = _version_of(self._program)
         uid = workspace.owner if workspace.owner is not None else find_spare_uid()
         with (
             open_run(command, workspace, uid, cancel) as run,
-            make_group(command.limits, self._hierarchies, own=_OWN_PROCESSES) as group,
+            make_group(command.limits, usable_hierarchies(), own=_OWN_PROCESSES) as group,
         ):
             return self._run(run, group)
 

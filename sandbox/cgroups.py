@@ -7,6 +7,7 @@ always may set them, a user only below a group that was delegated to it.
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import subprocess
 from dataclasses import dataclass
@@ -126,6 +127,7 @@ def _bound_memory(directory: Path, most: str, *, unified: bool) -> None:
             pass
 
 
+@functools.cache
 def usable_hierarchies() -> tuple[Hierarchy, ...]:
     """Return the hierarchies of this machine in which groups can really be used.
 

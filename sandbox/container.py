@@ -65,14 +65,10 @@ class ContainerSandbox:
     def probe(self) -> Probe:
         """Run a small script inside and report what it could and could not do. Never raises."""
         try:
-            variables = {*_FIRST_VARIABLES, *self.image_environment()}
+            variables = {*_FIRST_VARIABLES, *self._parts()[1].environment}
         except SandboxError as error:
             return unavailable_probe(self.name, str(error))
         return probe_by_running(self, homes=self._homes, variables=variables)
-
-    def image_environment(self) -> Mapping[str, str]:
-        """The variables that the image sets (`ENV`). Raises SandboxError."""
-        return self._parts()[1].environment
 
     def run(
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None

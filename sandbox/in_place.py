@@ -6,7 +6,6 @@ environment, and by their control group; a guard does so if the agent is killed 
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from sandbox import killing
-from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.cgroups import ControlGroup, make_group, usable_hierarchies
 from sandbox.host import is_spare
 from sandbox.killing import adopt_orphans, kill_everything
 from sandbox.runs import SandboxRun, open_run, prlimit_command
@@ -80,11 +79,6 @@ def _start(setup: InPlaceSetup) -> Popen[bytes]:
     return start_process(argv, cwd=setup.cwd, environment=setup.environment)
 
 
-@functools.cache
-def _own_hierarchies() -> tuple[Hierarchy, ...]:
-    return usable_hierarchies()
-
-
 def run_in_place(
     command: Command,
     workspace: Workspace,
@@ -99,7 +93,7 @@ def run_in_place(
     """
     with (
         open_run(command, workspace, owner, cancel) as run,
-        make_group(command.limits, _own_hierarchies()) as group,
+        make_group(command.limits, usable_hierarchies()) as group,
     ):
         variables = run.environment(run.temporary, run.report_directory)
         setup = InPlaceSetup(run, {**variables, MARKER: secrets.token_hex(16)}, group)

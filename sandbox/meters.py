@@ -33,7 +33,9 @@ class Meter:
         self._limits = limits
         self._group = group
         self.pid = 0
-        self._disk = DiskMeter(directories, limits.workspace, self._pids)
+        self._disk = DiskMeter(
+            directories, limits.workspace, lambda: descendants(self.pid) if self.pid else ()
+        )
 
     def breach(self) -> Breach | None:
         """Return the decisive limit that was passed, if any."""
@@ -60,9 +62,6 @@ class Meter:
         if refused or self._group.refused_processes():
             return self._too_many_processes(decisive=False)
         return None
-
-    def _pids(self) -> Sequence[int]:
-        return descendants(self.pid) if self.pid else ()
 
     def _out_of_memory(self) -> Breach:
         words = f"all processes together used more than {self._limits.memory} bytes of memory"

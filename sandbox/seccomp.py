@@ -123,18 +123,17 @@ def stricter_profile(default: Path) -> bytes | None:
     podman's default lets every container make user namespaces, mount in them, and reach the host
     over vsock. Docker's default, which is compiled in, forbids all three.
     """
+    filtered = _REFUSED_NAMES | _REPLACED_NAMES
     try:
         profile = json.loads(default.read_text("utf-8"))
-        rules = [_without_filtered(rule) for rule in profile["syscalls"]]
+        rules = [
+            {**rule, "names": [name for name in rule["names"] if name not in filtered]}
+            for rule in profile["syscalls"]
+        ]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     profile["syscalls"] = [*(rule for rule in rules if rule["names"]), *_profile_rules()]
     return json.dumps(profile, sort_keys=True).encode()
-
-
-def _without_filtered(rule: dict[str, Any]) -> dict[str, Any]:
-    filtered = _REFUSED_NAMES | _REPLACED_NAMES
-    return {**rule, "names": [name for name in rule["names"] if name not in filtered]}
 
 
 def _profile_rules() -> list[dict[str, Any]]:

@@ -313,7 +313,12 @@ class RecordStore:
         self._report = reporter
         self._file: SqliteFile | None = None
         if path is not None:
-            self._file = SqliteFile(path, file_format, self._say_rebuilt, replace_foreign=True)
+            self._file = SqliteFile(
+                path,
+                file_format,
+                lambda message: reporter(Notice(f"{message} and rebuilt", "warning")),
+                replace_foreign=True,
+            )
         self._limit = limit
         self._today = int(clock() // _DAY)
         self._written = False
@@ -373,9 +378,6 @@ class RecordStore:
             text = f"{self._format.name} {path} cannot be used ({error}); going on without it"
             self._report(Notice(text, "warning"))
             return instead
-
-    def _say_rebuilt(self, message: str) -> None:
-        self._report(Notice(f"{message} and rebuilt", "warning"))
 
 
 def compress(data: bytes) -> bytes:

@@ -189,10 +189,5 @@ async def in_thread(work: Callable[[threading.Event], _T], *, wait: bool = False
         if wait:
             await asyncio.wait({task})
         # The cancellation is the result; what the work raises when it stops is not.
-        task.add_done_callback(_drop_exception)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
-
-
-def _drop_exception(task: asyncio.Future[_T]) -> None:
-    if not task.cancelled():
-        task.exception()
