@@ -294,10 +294,7 @@ def _texts(changes: Sequence[FileChange]) -> bytes:
 
 
 def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun, TestRun]:
-    """Return the runs of the new tests without those that the patch's edits leave as they were.
-
-    What was red on the base before them neither refutes nor proves.
-    """
+    """Return the runs of the new tests without those that the patch's edits leave as they were."""
     old, with_source = (run.outcomes if run else {} for run in (runs.before, runs.after))
     ids = {*before.outcomes, *after.outcomes}
     same = {

@@ -146,10 +146,7 @@ def import_root(path: str, exists: Callable[[str], bool]) -> str:
 
 
 def free_path(path: str, taken: Callable[[str], bool]) -> str:
-    """Return the path, or the first of `stem_2.py`, `stem_3.py`, ... that is not taken.
-
-    What makes it a test file stays at its end: `x_2.test.js`, `x_2_test.go`, `X_2Test.java`.
-    """
+    """Return the path, or the first of `stem_2.py`, `stem_3.py`, ... that is not taken."""
     pure, candidate, number = PurePosixPath(path), path, 1
     parts = _MARK.search(pure.name)
     mark = parts.start() if parts else len(pure.stem)
@@ -168,10 +165,7 @@ def rename_class(content: bytes, path: str, new_path: str) -> bytes:
 
 
 def other_path(path: str, content: bytes) -> str:
-    """Return another path in the same folder for a test file; the same content gives the same path.
-
-    What makes it a test file stays. The path itself where the content names the file (Java).
-    """
+    """Return another path in the folder of a test file, or the path itself (Java)."""
     pure = PurePosixPath(path)
     if language_of(path) not in _BROUGHT - {"java"}:
         return path
@@ -182,10 +176,7 @@ def other_path(path: str, content: bytes) -> str:
 
 
 def unsafe(path: str) -> str | None:
-    """Return why a model's test path cannot be used; None for a relative path of a test file.
-
-    Any .py file will do. Of other languages it has to look like a test, or no runner finds it.
-    """
+    """Return why a model's test path cannot be used; None for a relative path of a test file."""
     parts = path.split("/")
     if language_of(path) not in _BROUGHT or parts[-1] == ".py":
         return "it is not a .py file, nor a test in another language whose tests can be run"

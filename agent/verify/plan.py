@@ -117,10 +117,7 @@ def make_plan(
     installed: Collection[str] = (),
     issue: str = "",
 ) -> Plan:
-    """Plan the runs for one patch, the reply's test, and the tests of `earlier` replies.
-
-    Without `own_tests` none of these is run. `selected` are the project's tests.
-    """
+    """Plan the runs for one patch, the reply's test and `earlier` ones; `own_tests`: run these."""
     roots = import_roots(snapshot, patch.changes)
     groups = group_changes(
         patch.changes,
@@ -334,10 +331,7 @@ class PlanExecution:
         return PlanRuns(**runs, by_files=job is not None and bool(job.targets))
 
     def compare_steadily(self, runs: PlanRuns) -> SteadyComparison | None:
-        """Compare `before` and `after`, and run the files that decide once more.
-
-        None where one of them was not run.
-        """
+        """Compare `before` and `after`, with failures run once more; None where one was not run."""
         if runs.before is None or runs.after is None:
             return None
         comparison = compare(runs.before, runs.after)
@@ -361,10 +355,7 @@ class PlanExecution:
     def run_proof_again(
         self, runs: PlanRuns, new: Sequence[str], passing: Sequence[str]
     ) -> dict[str, SecondRuns]:
-        """Run once more, under other conditions, what fails before the patch and passes after it.
-
-        `new` are ids of the tests that the patch brought, `passing` those of the project.
-        """
+        """Run once more, under other conditions, what fails before and passes after the patch."""
         names = self._other_names() if new else {}
         mine = self._new_tests_job(names) if new else None
         theirs = self._job_of_tests(passing) if passing else None
@@ -382,10 +373,7 @@ class PlanExecution:
         return second
 
     def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
-        """Run Python tests that decide as plain code, on the base and with the patch.
-
-        A replay has all sets of parameters of a test, so that all must pass with the patch.
-        """
+        """Run Python tests that decide as plain code, on the base and with the patch."""
         plan, patched = self.plan, (run for run in (runs.after, runs.new_after) if run)
         failing = {t.partition("[")[0] for run in patched for t in run.outcomes if failed(run, t)}
         names = [
@@ -407,10 +395,7 @@ class PlanExecution:
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
     ) -> TestEdits:
-        """Compare `whole` with `before` and `after`, and run what decides once more.
-
-        `lucky` tests passed in `after` and not once more.
-        """
+        """Compare `whole` with the others, and run what decides once more."""
         plan, whole = self.plan, runs.whole
         if steady is None or whole is None or plan.whole is None:
             return TestEdits()
@@ -469,10 +454,7 @@ class PlanExecution:
         return job if job.targets else None
 
     def _new_tests_job(self, names: Mapping[str, str] | None = None) -> SuiteJob | None:
-        """Return the job of the reply's tests, with a runner that can run single files.
-
-        `names` are other paths under which they are run once more.
-        """
+        """Return the job of the reply's tests, with a runner that can run single files."""
         plan, suite = self.plan, self.suite
         if not plan.new_paths:
             return None
@@ -523,11 +505,7 @@ def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
 def _lost(
     runs: PlanRuns, whole: TestRun, steady: SteadyComparison, lucky: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the tests that pass before or after and not in the whole tree.
-
-    Tests that fail newly in `after` are left out because they are reported as that; so are those
-    that passed in `after` by luck.
-    """
+    """Return the tests that pass before or after and not in the whole tree."""
     earlier = [run for run in (runs.before, runs.after) if run is not None]
     failing = {test for run in earlier for test in compare(run, whole).newly_failing}
     reported = set(steady.comparison.newly_failing)
@@ -551,12 +529,7 @@ def _silenced(plan: Plan, runs: PlanRuns, whole: TestRun) -> tuple[str, ...]:
 
 
 def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
-    """Whether a test is not red in the whole tree because it was changed or taken away.
-
-    A module that could not be collected before is not silenced if the whole tree collects it. A
-    test without a file in its id passes because of the edited tests, if there are any: its source
-    is the same in `after`.
-    """
+    """Whether a test is not red in the whole tree because it was changed or taken away."""
     collected = any(other.startswith(f"{test}::") for other in whole.outcomes)
     if not _passes(whole, test) and not collected:
         return test in whole.outcomes or is_whole(whole)

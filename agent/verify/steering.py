@@ -172,10 +172,7 @@ _MOST_CHARS = 200_000
 
 
 class SteeringFiles:
-    """Answers for one base, which is read as far as a question needs.
-
-    `new_tests` are the texts of tests that come with the patch, `issue` is the issue's text.
-    """
+    """Answers for one base, which is read as far as a question needs."""
 
     def __init__(self, snapshot: Snapshot, new_tests: Sequence[str] = (), issue: str = "") -> None:
         self._snapshot = snapshot
@@ -213,10 +210,7 @@ class SteeringFiles:
         return next(loaders, "")
 
     def _is_test_helper(self, path: str, text: str) -> bool:
-        """Whether a source file is for tests, by its name or imports, and only they import it.
-
-        What the project's metadata or the issue names is source.
-        """
+        """Whether a source file is for tests, by its name or imports, and only they import it."""
         library = _TEST_LIBRARIES.get(language_of(path))
         if library is None or not (library.search(text) or _FOR_TESTS.search(path)):
             return False

@@ -189,10 +189,7 @@ class SandboxValidator:
         return replace(report, reason=reason, notes=tuple(notes), seconds=seconds)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
-        """Run test files on the patched tree, or on the base; without paths, those of the patch.
-
-        The tests' configuration is as on the base. Missing paths are left out.
-        """
+        """Run test files on the patched tree, or on the base; without paths, those of the patch."""
         roots = import_roots(self._snapshot, patch.changes if patch else ())
         groups = group_changes(patch.changes if patch else (), self._snapshot, roots)
         changes = tuple(sorted((*groups.source, *groups.tests), key=lambda c: c.path))

@@ -158,10 +158,7 @@ def doubtful(run: TestRun) -> bool:
 
 
 def is_unreadable(run: TestRun) -> bool:
-    """Whether a run of the base shows nothing of its tests: the runner's fault, or our reader's.
-
-    That a command without outcomes of its own fails says as little.
-    """
+    """Whether a run of the base shows nothing of its tests: the runner's fault, or our reader's."""
     red_command = is_command(run) and Outcome.PASSED not in run.outcomes.values()
     return not run.outcomes or doubtful(run) or red_command
 
@@ -180,10 +177,7 @@ def suspicion(before: TestRun | None, after: TestRun | None) -> str:
 
 
 def new_traces(before: TestRun | None, after: TestRun) -> tuple[str, ...]:
-    """Return the changes to the test runner that only the patch makes.
-
-    None where the run on the base was cut short, because its own changes are unknown then.
-    """
+    """Return the changes to the test runner that only the patch makes."""
     if before is None or before.ended != Ended.EXITED:
         return ()
     known = set(before.channels.traces)
@@ -268,10 +262,7 @@ def by_id(known: KnownTests, test_id: Callable[[str], str]) -> KnownTests:
 
 
 def read_known(path: Path) -> KnownTests:
-    """Read the ids from a row of SWE-bench: one JSON object, or JSON lines with one row.
-
-    Raises ConfigurationError.
-    """
+    """Read the ids from a row of SWE-bench as JSON. Raises ConfigurationError."""
     try:
         with path.open("rb") as file:
             data = file.read(LONGEST_ROW + 1)

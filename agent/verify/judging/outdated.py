@@ -37,11 +37,7 @@ _LIBRARY = re.compile(r"[/\\](?:unittest|site-packages|dist-packages)[/\\]")
 
 @dataclass(frozen=True, slots=True)
 class OutdatedJudgement:
-    """What became of the tests that the reply calls outdated.
-
-    `around` counts the tests of their files.
-    `refusal` says why none of them is excused, "" where all are.
-    """
+    """What became of the tests called outdated; `around` counts the tests of their files."""
 
     findings: tuple[OutdatedFinding, ...] = ()
     around: int = 0

@@ -35,10 +35,7 @@ class SecondRuns:
 
     @property
     def doubt(self) -> str:
-        """How the patch changes the test runner in the second runs only, or "".
-
-        Other troubles of a second run are not held against a patch; its tests just do not count.
-        """
+        """How the patch changes the test runner in the second runs only, or ""."""
         if self.base is None or doubtful(self.patched):
             return ""
         return suspicion(self.base, self.patched)

@@ -123,10 +123,7 @@ def confirm(
     again: Mapping[str, SecondRuns],
     why_weak: Callable[[str], str],
 ) -> Judgement:
-    """Judge tests that prove once more, by their second runs. One that holds proves for all.
-
-    `why_weak` says why a test is no evidence although it holds, or "".
-    """
+    """Judge tests that prove once more, by their second runs. One that holds proves for all."""
     if found.standing is not Standing.PROVES:
         return found
     steady = [test for test in found.tests if test in again and again[test].is_steady(test)]
@@ -201,10 +198,7 @@ def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -
 
 
 def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, ...] | None:
-    """Return the names that the patch adds and without which alone a test failed on the base.
-
-    None if the test did not compile there for other reasons.
-    """
+    """Return the names of the patch that a test lacked; None if it did not compile otherwise."""
     collector = collection_error(before, test)
     text = before.failures.get(test) or before.failures.get(collector or "", "")
     of_build = names_of_build(text) if collector is not None else None
@@ -237,10 +231,7 @@ def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str |
 
 
 def names_of_build(text: str) -> tuple[str, ...] | None:
-    """Return the names for whose lack alone a build failed, sorted.
-
-    () if it failed for other reasons too, None if the text holds no error of a compiler.
-    """
+    """Return the names for whose lack alone a build failed; None without an error of a compiler."""
     errors = [next(filter(None, found.groups())) for found in _ERROR.finditer(text)]
     if not errors:
         return None

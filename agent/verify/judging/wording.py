@@ -58,11 +58,7 @@ def number(count: int, noun: str) -> str:
 
 
 def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
-    """Return every test under the error that it failed with, then the ends of some reports.
-
-    Tests that fail with the same words stand together, the largest group first. The first reports
-    of the largest groups show where the error happened.
-    """
+    """Return every test under the error that it failed with, then the ends of some reports."""
     groups: dict[str, list[str]] = {}
     for test in tests:
         if run.failures.get(test):
@@ -104,11 +100,7 @@ def first_failure(run: TestRun, tests: Sequence[str]) -> str:
 
 
 def assertion(text: str) -> str:
-    """Return what a failure report says of the error, with the values, on one line.
-
-    In Python it is the line of the error, and pytest's comparison if a message stands before that;
-    in other languages, the report without stack and marks.
-    """
+    """Return what a failure report says of the error, with the values, on one line."""
     lines = [line for line in text.splitlines() if line.strip()]
     marked = [line.strip()[1:].strip() for line in lines if line.strip().startswith("E ")]
     if marked:
@@ -208,10 +200,7 @@ _STARTLESS = re.compile(
 
 
 def not_started(run: TestRun) -> str:
-    """Return why a whole test command started no test, or "".
-
-    A command that only gives an exit code counts as started, unless its output says otherwise.
-    """
+    """Return why a whole test command started no test, or ""."""
     last = first_error(run.output_tail) or "no output"
     if not run.outcomes and run.exit_code in _CANNOT_START:
         return f"it cannot be started ({last.removeprefix('prlimit: ')})"
