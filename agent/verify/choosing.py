@@ -224,7 +224,6 @@ def select_tests(
 
 
 def _rarity(tests: Sequence[TestFile], words: frozenset[str]) -> Mapping[str, float]:
-    """Return 1 for a word in one test file, less with the logarithm of the number of files."""
     files = Counter(word for test in tests for word in words & test.words)
     return {word: 1 / (1 + math.log2(count)) for word, count in files.items()}
 
@@ -283,7 +282,6 @@ def _by_name(test: TestFile, path: str) -> Relation | None:
 
 
 def _by_imports(test: TestFile, path: str) -> Relation | None:
-    """Whether the test imports the file or its package."""
     if path in test.imports:
         return _IMPORTS, f"imports {module_name(path)}"
     if f"{path.rpartition('/')[0]}/__init__.py" in test.imports:
@@ -292,7 +290,6 @@ def _by_imports(test: TestFile, path: str) -> Relation | None:
 
 
 def _by_folders(test: TestFile, path: str) -> Relation | None:
-    """Whether the test is below folders of the same names."""
     folders = path.split("/")[:-1]
     shared = set(folders) & set(test.path.split("/")[:-1])
     return (_NEAR * len(shared) / len(folders), f"near {path}") if shared else None
@@ -328,11 +325,7 @@ _SECONDS = 20.0
 
 @dataclass(slots=True)
 class TestChooser:
-    """Chooses tests for patches of one snapshot; reads test files and history once.
-
-    `seconds` is what one run may take, and `limit` the largest number of files. Files that the
-    runner of `suite` cannot run are not chosen. Not thread-safe.
-    """
+    """Chooses tests for patches of one snapshot; reads test files and history once."""
 
     __test__ = False  # not a test class
 
@@ -385,11 +378,7 @@ class TestChooser:
 
 
 def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[str, float]:
-    """Return how regularly other files changed with any of these, 0..1, sorted by path.
-
-    The score is the share of a given file's commits that the other file was in, lowered by a prior;
-    of several given files the highest counts. Empty where the history cannot be read.
-    """
+    """Return how regularly other files changed with any of these, 0..1, lowered by a prior."""
     try:
         with open_repository(root, seconds=_SECONDS) as git:
             listing = git.changes(
@@ -411,7 +400,6 @@ def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[s
 
 
 def _commits(listing: bytes) -> list[list[str]]:
-    """Return the paths of each commit that is small enough."""
     commits = []
     for record in listing.split(b"\x01")[1:]:
         names = [name.strip(b"\n") for name in record.split(b"\0")]
@@ -518,10 +506,7 @@ def _likely_names(ranking: Ranking) -> dict[str, float]:
 
 
 def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[float, int, int]]:
-    """Yield the worth and the lines, from 0 and without the end, of the tests that use the names.
-
-    The weights of the names that a test uses are added up.
-    """
+    """Yield the summed weights and the lines, from 0, of the tests that use the names."""
     if not names:
         return
     pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
@@ -535,7 +520,6 @@ def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[f
 
 
 def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
-    """Return the index after the last line of a block that begins at this indentation."""
     end = first + 1
     for number in range(first + 1, len(lines)):
         line = lines[number]
@@ -548,7 +532,6 @@ def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
 
 
 def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:
-    """Return whole lines from the first on, at most _EXCERPT_TOKENS tokens."""
     while lines and counter.count("\n".join(lines)) > _EXCERPT_TOKENS:
         lines = lines[: len(lines) * 3 // 4]
     return "\n".join(lines).rstrip()

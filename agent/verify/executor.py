@@ -144,10 +144,7 @@ class ValidationOptions:
 
 @dataclass(frozen=True, slots=True)
 class SuiteJob:
-    """What to run: `targets` of a suite; no targets mean the whole suite.
-
-    `import_roots` are folders of the tree that go on the import path. `label` is for progress.
-    """
+    """What to run: `targets` of a suite; no targets mean the whole suite."""
 
     suite: Suite
     targets: tuple[str, ...] = ()
@@ -220,11 +217,7 @@ class SuiteExecutor:
     # ---------------------------------------------------------------- what is run on the base once
 
     def set_up(self, cancel: threading.Event) -> None:
-        """Run the user's setup command on the base, once; what it leaves becomes the base.
-
-        No patch is there yet, so that none can steer what the command does. Raises
-        ConfigurationError if it fails, and SandboxError.
-        """
+        """Run the setup command on the base, once. Raises ConfigurationError, SandboxError."""
         given = self._options.setup_cmd
         if self._is_set_up or given is None:
             return
@@ -239,11 +232,7 @@ class SuiteExecutor:
         self._is_set_up = True
 
     def _build(self, suite: Suite, cancel: threading.Event) -> None:
-        """Build the tests of the base once, if the runner can; the base then has the cache.
-
-        No patch is there yet, and each run gets a copy of its own, so that no run can change what
-        another one takes from the cache. What was built within the limit is kept.
-        """
+        """Build the tests of the base once, if the runner can: no patch changes what is built."""
         building, key = runner_of(suite).building, _suite_key(suite)
         if key in self._built or building is None or self._tools(suite, cancel).toolchain.missing:
             return
@@ -272,7 +261,6 @@ class SuiteExecutor:
         return result
 
     def _check_setup(self, given: str, result: RunResult) -> None:
-        """Report the lines that say why a setup failed. Raises ConfigurationError if it failed."""
         if result.ended == Ended.EXITED and result.exit_code == 0:
             return
         text = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
@@ -290,11 +278,7 @@ class SuiteExecutor:
     # ------------------------------------------------------------------------------ what is chosen
 
     def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
-        """Return how the tests of a change to these paths are run, and the tools for it.
-
-        Raises ConfigurationError when the interpreter that the user named does not work, and
-        SandboxError.
-        """
+        """Return the suite and tools for a change. Raises ConfigurationError and SandboxError."""
         options, setup = self._options, self._options.setup
         named = setup.suite if options.test_cmd is None else None
         suite = setup.applied_to(named or detect(self._snapshot, options.test_cmd, changed))
@@ -320,10 +304,7 @@ class SuiteExecutor:
     # ----------------------------------------------------------------------------------------- runs
 
     def run(self, tasks: Sequence[Task], cancel: threading.Event) -> list[TestRun]:
-        """Run each task on a fresh copy, and return the results in the order of the tasks.
-
-        Raises SandboxError.
-        """
+        """Run each task on a fresh copy, in the order of the tasks. Raises SandboxError."""
         self.set_up(cancel)
         for task in tasks:  # tools are found before threads need them
             self._tools(task.job.suite, cancel)
@@ -337,10 +318,7 @@ class SuiteExecutor:
     def python_errors(
         self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
     ) -> tuple[SyntaxProblem, ...]:
-        """Return what the target's interpreter can parse without the changes but not with them.
-
-        Raises SandboxError.
-        """
+        """Return what can be parsed without the changes but not with them. Raises SandboxError."""
         after = self._unparsable(paths, changes, cancel) if paths else []
         before = {problem.path for problem in self._unparsable(paths, (), cancel)} if after else ()
         return tuple(problem for problem in after if problem.path not in before)
@@ -381,10 +359,7 @@ class SuiteExecutor:
         roots: tuple[str, ...],
         cancel: threading.Event,
     ) -> tuple[RunResult, ChangedFiles]:
-        """Run a shell command on a fresh copy. Return also the files that it changed there.
-
-        Raises SandboxError.
-        """
+        """Run a shell command on a fresh copy; return also what it changed. Raises SandboxError."""
         self.set_up(cancel)
         argv = ("/bin/sh", "-c", script)
         suite = Suite(COMMAND, "a step of the model", argv, self._snapshot.scope or ".")
@@ -463,7 +438,6 @@ class SuiteExecutor:
         return self._sandbox.run(self._trees.with_packages(command, tree), tree, cancel=cancel)
 
     def _run_signed(self, tree: Workspace, command: Command, cancel: threading.Event) -> RunResult:
-        """Run a command that signs its report, and remove the signatures."""
         key = new_key()
         tree.write(KEY_FILE, key)
         seal = {KEY_VARIABLE: str(self._trees.root_inside(tree) / KEY_FILE)}
@@ -501,10 +475,7 @@ class SuiteExecutor:
         return replace(tools, pytest=pytest, modules=modules)
 
     def _is_made(self, path: Path) -> bool:
-        """Whether the setup command makes a folder of the user's work tree, such as node_modules.
-
-        While it runs, it may make any of them, which a read-only mount would prevent.
-        """
+        """Whether the setup command makes a folder of the work tree, such as node_modules."""
         root = self._snapshot.root.resolve()
         if not path.is_relative_to(root):
             return False
@@ -538,7 +509,6 @@ class SuiteExecutor:
 
 
 def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders of the tree into which pip has installed, and the modules in them."""
     prefix = tree / _PREFIX
     if prefix.is_symlink():
         return (), ()

@@ -102,11 +102,7 @@ def _end(text: str) -> str:
 
 @dataclass(slots=True)
 class ParsedOutput:
-    """What a runner reads from its tool's output. The worst of several outcomes of a test counts.
-
-    `begun` means that the tool reported anything at all, `complete` that its report came to its own
-    end. `running` are the tests that began and did not end.
-    """
+    """What a runner reads of its tool's output. `complete`: the report came to its own end."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -185,7 +181,6 @@ def entries(value: object) -> Iterable[Mapping[str, object]]:
 
 
 def _accounts(result: RunResult, **read: bool) -> tuple[str, ...]:
-    """Name the accounts of the run that were read (see `agent.types.Channels`)."""
     names = [name for name, is_read in read.items() if is_read]
     return (*names, *(["exit code"] if result.exit_code is not None else []))
 
@@ -197,10 +192,6 @@ def _blame_running_tests(
     outcomes: dict[str, Outcome],
     failures: dict[str, str],
 ) -> None:
-    """Note the tests during which a run ended early; a crash counts as their error.
-
-    A process that leaves with code 0 did not crash: its test hides something.
-    """
     if ended == Ended.EXITED:
         return
     crashed = ended == Ended.SIGNALLED or (ended == INCOMPLETE and result.exit_code != 0)
@@ -274,10 +265,7 @@ _ENDED_BY_ITSELF = (0, 1, 5)
 def agreement(
     report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
 ) -> tuple[str, ...]:
-    """Return what the channels disagree on, as clauses. `junit` are outcomes by pytest's names.
-
-    Only for runs of our own runners that ended by themselves.
-    """
+    """Return what the channels disagree on. `junit` are outcomes by pytest's names."""
     clauses = _within(report)
     if report.statuses:
         clauses = chain(clauses, _exit_code(report, exit_code), _against(report, junit, exit_code))
@@ -571,5 +559,4 @@ def _case(element: Element) -> Case:
 
 
 def _local(element: Element) -> str:
-    """Return the tag without its namespace, "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

@@ -114,10 +114,7 @@ class PrivateTrees:
         return self._snapshot.commit, self._digest
 
     def with_changes(self, changes: Sequence[FileChange], *, elsewhere: bool = False) -> Workspace:
-        """Return a fresh copy with the changes written over it; the caller closes it.
-
-        `elsewhere` shows it at another path than that of the target, where the backend can.
-        """
+        """Return a fresh copy with the changes, with `elsewhere` at another path. Close it."""
         tree = self.base().copy()
         if elsewhere and not self._sandbox.foreign_root:
             tree.mount = tree.mount.with_name(f"{tree.mount.name}{_ELSEWHERE}")
@@ -135,11 +132,7 @@ class PrivateTrees:
         return tree
 
     def with_packages(self, command: Command, tree: Workspace) -> Command:
-        """Return the command with the packages of each `node_modules` shown one by one.
-
-        The folder itself belongs to the tree, so that what tools write beside the packages ends
-        with it: Vite compiles its configuration there, and others cache.
-        """
+        """Return the command with each package of `node_modules` in a folder of the tree."""
         root = self._snapshot.root.resolve()
         shown: list[Path] = []
         for path in command.read_only:
@@ -233,10 +226,7 @@ class _Entry(BaseModel):
 
 
 class ResultCache:
-    """Entries in a file of `folder`; None keeps nothing. Nothing raises. Close it.
-
-    `now` is in seconds since the epoch.
-    """
+    """Entries in a file of `folder`; None keeps nothing. Nothing raises. Close it."""
 
     def __init__(self, folder: Path | None, reporter: Reporter) -> None:
         path = folder / "results.sqlite" if folder else None
@@ -283,10 +273,7 @@ def digest_of(contents: Mapping[str, bytes | None]) -> str:
 
 
 def is_named_by(python: Path, root: Path) -> bool:
-    """Whether what is installed for an interpreter leads to a folder (an editable installation).
-
-    Only small text files by which packages do that are read.
-    """
+    """Whether what is installed for an interpreter leads to a folder (an editable installation)."""
     name = str(root).encode()
     for folder in _package_folders(python):
         for pattern in ("*.pth", "*.egg-link", "__editable__*.py"):
@@ -298,7 +285,6 @@ def is_named_by(python: Path, root: Path) -> bool:
 
 
 def _package_folders(python: Path) -> list[Path]:
-    """Return the folders of installed packages, those of a base installation too."""
     prefixes = sorted({python.parent.parent, python.resolve().parent.parent})
     return [
         folder for prefix in prefixes for folder in sorted(prefix.glob("lib*/python*/*-packages"))
@@ -306,11 +292,7 @@ def _package_folders(python: Path) -> list[Path]:
 
 
 def installed_packages(python: Path) -> str:
-    """Return a digest of the names and dates of an interpreter's installed packages.
-
-    It covers the installation that a virtual environment was made from. It misses a package that is
-    changed in place under the same name and date.
-    """
+    """Return a digest of the names and dates of an interpreter's installed packages."""
     packages: list[str] = []
     for folder in _package_folders(python):
         with suppress(OSError), os.scandir(folder) as entries:

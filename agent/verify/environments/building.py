@@ -112,18 +112,13 @@ def build_environment(
     note: Callable[[str], None] = lambda _: None,
     cancel: threading.Event | None = None,
 ) -> BuiltEnvironment:
-    """Return the environment of a recipe, and build it first if it is missing.
-
-    Other processes that need it wait. Tells `note` before a long step. Raises ConfigurationError
-    with pip's last words, also when `cancel` is set meanwhile.
-    """
+    """Return the environment of a recipe, built if it is missing. Raises ConfigurationError."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{recipe.key}.lock", wait=True):
         return _read(folder, recipe.key) or _build(recipe, folder, note, cancel)
 
 
 def _read(folder: Path, key: str) -> BuiltEnvironment | None:
-    """Return a finished environment, None if it is missing or its interpreter is."""
     try:
         data = json.loads((folder / f"{key}.json").read_bytes())
         home = folder / str(data["folder"])
@@ -164,7 +159,6 @@ def _build(
 
 
 def _fill(recipe: Recipe, home: Path, log: Path, cancel: threading.Event | None) -> list[str]:
-    """Make the environment and return its packages. Raises ConfigurationError."""
     log.write_bytes(b"")
     venv = ("-m", "venv", str(home))
     _run(recipe.python.path, venv, "making the virtual environment", log, cancel)
@@ -217,7 +211,6 @@ def _run(
 
 
 def _reason(output: str) -> str:
-    """Return the last line, or the last one that pip calls an error, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["it printed nothing"])[-1][:_MOST_CHARACTERS]
@@ -236,11 +229,7 @@ _QUESTION = (
 
 
 def find_python(name: str) -> HostPython:
-    """Find the Python of a spec: a version ("3.11"), a name on PATH, an absolute path; "": ours.
-
-    Looks for a version as `python3.11` on PATH, then among the versions of pyenv. Raises
-    ConfigurationError.
-    """
+    """Find a version, a name on PATH, an absolute path; "" is ours. Raises ConfigurationError."""
     numbers = name.split(".") if _VERSION.fullmatch(name) else []
     for path in _candidates(name, ".".join(numbers[:2])):
         python = _ask_python(path)
@@ -252,7 +241,6 @@ def find_python(name: str) -> HostPython:
 
 
 def _candidates(name: str, short: str) -> Iterator[Path]:
-    """Yield paths to try; `short` is the version without its last part, "" for other names."""
     if name.startswith(("/", "~")):
         yield Path(name).expanduser()
     elif name and (file := shutil.which(f"python{short}" if short else name)):

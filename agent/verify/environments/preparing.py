@@ -51,13 +51,7 @@ class Prepared:
 def prepare_target(
     settings: Settings, snapshot: Snapshot, note: Callable[[str], None], project: str | None = None
 ) -> tuple[Path | None, ProjectSetup]:
-    """Return the interpreter for the tests of a run's target, and their surroundings.
-
-    `project` is the target's name in the spec. Builds the environment if it is missing, and tells
-    `note`. Without a spec, the settings decide.
-    `--python` and an image take precedence over Python and packages of the spec. Raises
-    ConfigurationError.
-    """
+    """Return a target's interpreter and surroundings. Raises ConfigurationError."""
     if settings.environments is None:
         return settings.python, ProjectSetup()
     spec = read_spec(settings.environments)
@@ -76,10 +70,7 @@ def prepare_target(
 
 
 class Environments:
-    """Makes each environment of a spec once. Safe to use from several threads.
-
-    The same object does not try again to build what it could not build.
-    """
+    """Makes each environment of a spec once, or fails once. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -96,11 +87,7 @@ class Environments:
         self._failures: dict[str, ConfigurationError] = {}
 
     def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
-        """Prepare the environment for the tests of a tree; `version` is that of its data set's row.
-
-        Raises ConfigurationError for a missing Python, packages that cannot be installed, or an
-        unusable test command.
-        """
+        """Prepare the environment for the tests of a tree. Raises ConfigurationError."""
         around = self.surroundings(environment, snapshot, version)
         recipe = Recipe(
             find_python(environment.python),
@@ -116,10 +103,7 @@ class Environments:
     def surroundings(
         self, environment: Environment, snapshot: Snapshot, version: str = ""
     ) -> ProjectSetup:
-        """Return all but the interpreter, which an image may bring.
-
-        Raises ConfigurationError for an unusable test command.
-        """
+        """Return all but the interpreter, which an image may bring. Raises ConfigurationError."""
         suite = choose_suite(environment.test, snapshot)
         name = environment.metadata
         stated = environment.version or read_static_version(name, snapshot)
@@ -149,11 +133,7 @@ def digest_environment(environment: Environment) -> str:
 
 
 def find_project(repository: Path, spec: EnvironmentSpec) -> str:
-    """Find the project `owner/name` of the spec that a repository's folder is named after; else "".
-
-    The folder may be `owner__name`, `owner+name` or `owner/name`, with or without `.git`, or be
-    named like the only project of the spec with that name.
-    """
+    """Find the project that a folder is named after: `owner__name`, `owner+name`, ...; else ""."""
     path = repository.absolute()
     name = path.name.removesuffix(".git")
     nested = f"{path.parent.name}/{name}"
@@ -164,11 +144,7 @@ def find_project(repository: Path, spec: EnvironmentSpec) -> str:
 
 
 def make_ancestor_check(git: GitRepository, commit: str) -> Callable[[str], bool]:
-    """Return a function that says whether a commit id is `commit` or one of its ancestors.
-
-    It takes 7 to 40 hex digits and ignores merges. The first call reads the history, so call it
-    while `git` is open.
-    """
+    """Return whether a commit id is `commit` or an ancestor; call it while `git` is open."""
     history: list[str] = []
 
     def holds(ancestor: str) -> bool:
@@ -186,12 +162,7 @@ _WHY = "the environment's test command"
 
 
 def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
-    """Choose how to run the tests of a spec's command; None for no command.
-
-    pytest, unittest and Django's runners are given single test files. Every other command runs
-    unchanged on all of its tests. Raises ConfigurationError for an invalid command line and for a
-    runner that the project lacks.
-    """
+    """Choose how to run a spec's command; None for none. Raises ConfigurationError."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -299,7 +270,6 @@ def _text_of(path: str, snapshot: Snapshot) -> str:
 
 
 def _project_tables(snapshot: Snapshot) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the tables `project` and `tool.poetry` of pyproject.toml."""
     table = parsed_toml(_text_of("pyproject.toml", snapshot))
     return _table(table, "project"), _table(_table(table, "tool"), "poetry")
 

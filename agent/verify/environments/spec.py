@@ -31,7 +31,6 @@ NO_INDEX = "none"
 
 
 def _inside(path: str) -> str:
-    """Check a folder or file of the tree."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or not path:
         raise ValueError("give a path inside the repository, relative to its root")
@@ -47,7 +46,6 @@ def _requirement(text: str) -> str:
 
 
 def _metadata(value: object) -> object:
-    """Read true as the project's own name."""
     return {True: _OWN_NAME, False: ""}[value] if isinstance(value, bool) else value
 
 
@@ -146,11 +144,7 @@ class EnvironmentSpec:
     def environment(
         self, project: str, version: str = "", *, holds: Callable[[str], bool] | None = None
     ) -> Environment:
-        """Return what the file says about `project` at `version` ("" when unknown).
-
-        `holds` says whether the history of the instance's commit contains a commit. Without it, no
-        range by commits applies.
-        """
+        """Return what the file says about `project`; `holds` asks the history for a commit."""
         table = self._projects.get(project.lower())
         layers: list[Environment] = [self._file.default]
         if table is not None:

@@ -77,10 +77,7 @@ def runner_of(suite: Suite) -> Runner:
 
 
 def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()) -> Suite:
-    """Return the suite of a project or its scope. The language of the `changed` paths comes first.
-
-    Raises ConfigurationError for a `test_cmd` that is no command line.
-    """
+    """Return the suite of a project or its scope. Raises ConfigurationError."""
     inner = subtree(snapshot)
     if test_cmd is not None:
         argv = split_command(test_cmd)
@@ -109,7 +106,6 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
 
 
 def _ordered_groups(snapshot: Snapshot, changed: Sequence[str]) -> list[tuple[str, ...]]:
-    """Order by the number of changed source files, of changed tests, and of all files."""
     files = (
         _GROUP_OF.get(f.language) for p, f in snapshot.files.items() if not is_vendored_path(p)
     )

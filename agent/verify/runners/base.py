@@ -29,11 +29,7 @@ COMMAND = "command"
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Programs by name, the host paths that they need to see, and their environment.
-
-    A container image brings its own programs: the toolchain is empty then, and names are left to
-    PATH. `missing` are the names that were not found; `notes` are warnings for the user.
-    """
+    """Programs by name, the host paths that they need to see, and their environment."""
 
     programs: Mapping[str, Path] = field(default_factory=dict)
     read_only: tuple[Path, ...] = ()
@@ -52,11 +48,7 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python of the target. `path` is what is run; a virtual environment's link is kept.
-
-    `read_only` are the host paths that it needs to see. `version` is "" until it is known.
-    `certain` means that the user or the project chose it, so that it is not a guess.
-    """
+    """A Python of the target. `certain`: the user or the project chose it."""
 
     path: Path
     why: str
@@ -67,11 +59,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What runs the tests of a suite. `pytest` is its version, None where it cannot be imported.
-
-    `interpreter` is None where no Python works inside the sandbox; `problem` then says why.
-    `modules` are the top-level modules that the interpreter can import, sorted.
-    """
+    """What runs the tests of a suite; `problem` says why there is no interpreter."""
 
     interpreter: Interpreter | None
     pytest: str | None = None
@@ -105,10 +93,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a command is built for: the tools, the tree's root inside the sandbox, the limits.
-
-    `import_roots` are the folders of the tree that go on Python's import path.
-    """
+    """What a command is built for. `root` is the tree's, inside the sandbox."""
 
     tools: Tools
     root: Path
@@ -239,10 +224,7 @@ def python_command(
     environment: Mapping[str, str],
     cwd: str = ".",
 ) -> Command:
-    """Build a command that runs with the target's Python first on PATH and writes a report.
-
-    `environment` may come from the project. Raises SandboxError where no interpreter works.
-    """
+    """Build a command with the target's Python first on PATH. Raises SandboxError without one."""
     interpreter, toolchain = context.tools.needed(), context.tools.toolchain
     roots = [*(context.root / root for root in context.import_roots), INSIDE]
     folders = (str(interpreter.path.parent), *toolchain.folders(), *PATH.split(":"))
@@ -270,10 +252,7 @@ def with_variables(command: Command, more: Mapping[str, str]) -> Command:
 
 
 def following_order(command: Command, order: Path) -> Command:
-    """Return a command of Python that follows an order (`inside/patchshot_trace.py`).
-
-    A project's own PYTHONHASHSEED stays.
-    """
+    """Return a command of Python that follows an order (`inside/patchshot_trace.py`)."""
     seed = command.environment.get("PYTHONHASHSEED", _OTHER_HASH_SEED)
     return with_variables(command, {"PYTHONHASHSEED": seed, "PATCHSHOT_TRACE": str(order)})
 
@@ -310,10 +289,7 @@ def collecting(
 
 
 def probe_command(interpreter: Interpreter, limits: Limits) -> Command:
-    """Print `["3.11.7", "8.3.1", ["abc", ...]]` as JSON.
-
-    These are the versions of Python and pytest (null for no pytest), and the top-level modules.
-    """
+    """Print versions and modules as JSON: `["3.11.7", "8.3.1", ["abc", ...]]`."""
     argv = (str(interpreter.path), "-I", "-c", _PROBE)
     return Command(argv, limits=limits, read_only=interpreter.read_only)
 
@@ -347,10 +323,7 @@ _SHELL_SYNTAX = re.compile(r"[|&;<>()`$*?\n]|^\s*[A-Za-z_]\w*=|(?<!\S)~")
 
 
 def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
-    """Split a command line as a shell would; one with shell syntax becomes `/bin/sh -c COMMAND`.
-
-    Raises ConfigurationError when it is empty or its quotes do not match.
-    """
+    """Split as a shell would; shell syntax becomes `/bin/sh -c`. Raises ConfigurationError."""
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:
@@ -363,7 +336,6 @@ def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
 
 
 def _program_words(argv: tuple[str, ...]) -> Sequence[str]:
-    """Return the words that may name a program: the first one, or all of a shell's command."""
     if argv[:-1] != _SHELL:
         return argv[:1]
     words = shlex.shlex(argv[-1], posix=True, punctuation_chars=True)
@@ -373,7 +345,6 @@ def _program_words(argv: tuple[str, ...]) -> Sequence[str]:
 
 
 def _allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a project may set for its own tests."""
     return {
         name: text
         for name, text in sorted(given.items())

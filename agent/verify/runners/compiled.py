@@ -41,7 +41,6 @@ from sandbox import Command, RunResult
 
 
 def _manifests(snapshot: Snapshot, name: str) -> list[str]:
-    """Return the paths of the project's files of that name, those nearest to the root first."""
     paths = (path for path in snapshot.files if PurePosixPath(path).name == name)
     own = [path for path in paths if not is_vendored_path(path)]
     return sorted(own, key=lambda path: (path.count("/"), path))
@@ -230,7 +229,6 @@ def _detect_cargo(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
 
 
 def _packages(suite: Suite) -> dict[str, str]:
-    """Return the names of the packages by folder."""
     settings = suite.settings.items()
     return {key[len(_PACKAGE) :]: name for key, name in settings if key.startswith(_PACKAGE)}
 
@@ -272,7 +270,6 @@ def _run_cargo(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
 
 
 def _read_cargo(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    """Read the merged streams: the build, then the output of each test program."""
     lines = clean(result.stdout.decode("utf-8", "replace")).splitlines()
     text = "\n".join(line[:LINE_LIMIT] for line in lines)
     programs = list(_RUNNING.finditer(text))
@@ -355,7 +352,6 @@ def _detect_maven(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
 
 
 def _java_classes(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """Return class names without packages, which every surefire understands."""
     mine = (path for path in paths if path.endswith(".java") and below(suite.cwd, path))
     return tuple(dict.fromkeys(PurePosixPath(path).stem for path in mine))
 
@@ -368,7 +364,6 @@ def _run_maven(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
 
 
 def _read_maven(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    """Read one file for each class. A build that fails before its tests leaves none."""
     files = list(collected(result.report))
     text = clean(streams(result))
     parsed = ParsedOutput(begun=bool(files), complete=True)

@@ -185,10 +185,7 @@ def _package(snapshot: Snapshot, folder: str) -> _Package:
 
 
 def _detect(snapshot: Snapshot, changed: Sequence[str]) -> Suite | None:
-    """Return the suite of the package that holds the change, or of one above it.
-
-    Without such a package, that of a known runner nearest to the root counts.
-    """
+    """Return the suite of the package that holds the change, else that nearest to the root."""
     files = (path for path in snapshot.files if PurePosixPath(path).name == "package.json")
     folders = {
         str(PurePosixPath(path).parent)
@@ -311,7 +308,6 @@ def _called(
 
 
 def _commands(text: str) -> list[list[str]]:
-    """Split a shell line into its simple commands. Returns [] if it cannot be split."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -456,7 +452,6 @@ def _made(
 
 
 def _configured(package: _Package, runner: str) -> list[str]:
-    """Return the patterns of test files in the runner's configuration."""
     section = package.table.get(runner)
     texts = [json.dumps(section)] if isinstance(section, dict) else []
     name = re.compile(_CONFIGURATIONS.get(runner, r"\0"))
@@ -565,7 +560,6 @@ def collects(suite: Suite, path: str) -> bool:
 
 
 def _built(suite: Suite, path: str) -> str:
-    """Return where the build puts a file of the package; the path itself where it puts none."""
     inside = below(suite.settings.get(_FROM, "."), path)
     if _OUT not in suite.settings or inside is None:
         return path
@@ -574,7 +568,6 @@ def _built(suite: Suite, path: str) -> str:
 
 
 def _source(suite: Suite, path: str) -> str:
-    """Return the source of a file that the build made."""
     inside = below(suite.settings.get(_OUT, "\0"), path)
     if inside is None:
         return path
@@ -620,11 +613,7 @@ def _run(
     files: tuple[str, ...] = (),
     each: bool = False,
 ) -> Command:
-    """Run a program of `node_modules/.bin` through the script that collects its report.
-
-    `reporting` are options in which `{}` is the report's path, `files` those before files. With
-    `each` every file has a run of its own. Without `reporting` the report is the output.
-    """
+    """Run a program of `node_modules/.bin`; with `each`, every file by itself."""
     report = str(PurePosixPath(context.root, suite.cwd, _REPORT))
     options = [word.replace("{}", report) for word in reporting]
     program = _words(suite, _PROGRAM) or program
@@ -715,10 +704,7 @@ _Reader = Callable[[ParsedOutput, Suite, Command, str, bytes], None]
 
 
 def _read_with(reader: _Reader, suite: Suite, command: Command, result: RunResult) -> TestRun:
-    """Read the report of each run of a file, or the one of all.
-
-    A program that fails and blames no test fails as a whole: its file cannot be loaded.
-    """
+    """Read each report. A program that fails and blames no test fails as a whole."""
     parsed = ParsedOutput()
     parsed.complete = True
     for name, content in collected(result.report):
@@ -818,7 +804,6 @@ def _tap(parsed: ParsedOutput, suite: Suite, command: Command, path: str, conten
 
 
 def _diagnosis(lines: Sequence[str], start: int) -> list[str]:
-    """Return the block of YAML below a result."""
     text: list[str] = []
     for line in lines[start : start + 80]:
         if line.strip() == "..." or _RESULT.fullmatch(line):

@@ -1,4 +1,4 @@
-"""Runners for Python: pytest, unittest and Django's; what tox runs; and any command line.
+"""Runners for Python: pytest, unittest and Django's, make, and any command line.
 
 Ids are paths of the tree, wherever a runner is started. Django's runners are built on unittest:
 `inside/patchshot_unittest.py` runs them and records unittest's results, whatever they print.
@@ -6,13 +6,10 @@ Ids are paths of the tree, wherever a runner is started. Django's runners are bu
 
 from __future__ import annotations
 
-import configparser
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from agent.repository import is_test_path
@@ -32,7 +29,6 @@ from agent.verify.runners.base import (
     as_argument,
     below,
     joined,
-    parsed_toml,
     python_command,
 )
 from sandbox import Command, RunResult
@@ -75,22 +71,9 @@ _WITHOUT_ADDOPTS = ("-o", "addopts=", "-o", "required_plugins=")
 # In `Suite.settings`: pytest did not start with those options, which are left out now.
 _PLAIN = "without-addopts"
 
-_PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py")
-_PYTEST_TABLES = re.compile(r"^\[(?:tool\.pytest|tool:pytest|pytest)\b", re.MULTILINE)
-
 
 def _detect_pytest(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
-    """Return what tox runs, or pytest for the test files; only pytest if that is set up."""
-    files = snapshot.files
-    suites = list(_suites_of_tox(snapshot))
-    tables = (file for file in ("pyproject.toml", "setup.cfg", "tox.ini") if file in files)
-    if any(file in files for file in _PYTEST_FILES) or any(
-        _PYTEST_TABLES.search(snapshot.text(file)) for file in tables
-    ):
-        suites = [suite for suite in suites if suite.runner == "pytest"]
-    if suites:
-        return suites[0]
-    if any(map(is_python_test, files)):
+    if any(map(is_python_test, snapshot.files)):
         return Suite("pytest", "the project has Python test files")
     return None
 
@@ -115,7 +98,6 @@ def _without_addopts(suite: Suite, run: TestRun) -> Suite | None:
 
 
 def _run_hooked(suite: Suite, words: Sequence[str], context: RunContext) -> Command:
-    """Build a command in which our runner runs test files or, with `--hook`, another program."""
     script = str(INSIDE / "patchshot_unittest.py")
     argv = (str(context.tools.needed().path), script, *words)
     environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
@@ -190,7 +172,6 @@ def _detect_django(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
 
 
 def _may_manage(path: str) -> bool:
-    """Whether it is a `manage.py` of the project, at the root or one folder down."""
     return PurePosixPath(path).name == _MANAGE and path.count("/") <= 1 and not is_test_path(path)
 
 
@@ -210,7 +191,6 @@ def _run_django(suite: Suite, targets: Sequence[str], context: RunContext) -> Co
 
 
 def _django_id(suite: Suite, name: str) -> str:
-    """Convert `test_method (app.tests.Case)`, as the runner prints it."""
     printed = _PRINTED.fullmatch(name.strip())
     if printed is None:
         return name
@@ -279,106 +259,3 @@ MAKE = Runner(
     read=read_command,
     selects=False,
 )
-
-
-# ------------------------------------------------------------------------- tox, read and never run
-# `[testenv]` of `tox.ini`, `setup.cfg` or `legacy_tox_ini`. Commands with substitutions that mean
-# something only in tox are left out.
-
-# Words that may come before the runner: what measures, a display, an environment, and options.
-_BEFORE = re.compile(
-    r"coverage|env|nice|time|xvfb-run|(?:python|pypy)[\d.]*|run|\w+=.*|-.*", re.DOTALL
-)
-
-# Options of pytest for finding and importing tests. Other options select tests or change output.
-_FINDING = re.compile(
-    r"--(?:ds|dc|import-mode|pyargs|doctest-modules|asyncio-mode|strict-markers)\b.*"
-)
-_FINDING_WITH_VALUE = ("-c", "-o", "--ds", "--dc", "--import-mode", "--asyncio-mode")
-
-_MOST_CHARS = 200_000
-_DEEPEST = 8  # substitutions may bring further ones
-
-_FACTORS = re.compile(r"(?:[\w.!-]|\{[\w.,-]+\})+(?:,(?:[\w.!-]|\{[\w.,-]+\})+)*:\s+")
-_INNERMOST = re.compile(r"\{([^{}]*)\}")
-
-# Commands start in `{toxinidir}`, so a relative path means the same.
-_SUBSTITUTIONS = {
-    **dict.fromkeys(("envpython", "env_python"), "python"),
-    **dict.fromkeys(("toxinidir", "tox_root", "package_root"), "."),
-    **{"envbindir": "", ":": ":", "/": "/", "": ""},
-}
-
-
-def _suites_of_tox(snapshot: Snapshot) -> Iterator[Suite]:
-    """Yield the suites that commands of tox run with pytest or unittest."""
-    for file in ("tox.ini", "pyproject.toml", "setup.cfg"):
-        text = snapshot.text(file)[:_MOST_CHARS] if file in snapshot.files else ""
-        if file == "pyproject.toml":
-            table: object = parsed_toml(text)
-            for name in ("tool", "tox", "legacy_tox_ini"):
-                table = table.get(name) if isinstance(table, dict) else None
-            text = table if isinstance(table, str) else ""
-        parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters="=")
-        parser.optionxform = str  # type: ignore[assignment,method-assign]  # names stay as they are
-        # AttributeError: the parser's own fault, at a line that goes on after a bare name
-        with suppress(configparser.Error, AttributeError):
-            parser.read_string(text)
-            yield from _suites_of_section(parser, f"{file} [testenv]")
-
-
-def _suites_of_section(parser: configparser.RawConfigParser, source: str) -> Iterator[Suite]:
-    def lines(name: str) -> list[str]:
-        return _substituted(parser.get("testenv", name, fallback="") or "")
-
-    settings = (line for name in ("setenv", "set_env") for line in lines(name))
-    pairs = (line.partition("=") for line in settings if not _FACTORS.match(line))
-    environment = {name.strip(): text.strip() for name, equals, text in pairs if equals}
-    for line in lines("commands"):
-        condition = _FACTORS.match(line)
-        try:
-            argv = shlex.split(line[condition.end() if condition else 0 :].lstrip("-!@ "), True)
-        except ValueError:
-            continue
-        words, why = _runner_words(argv), f"{source} runs {' '.join(argv[:4])}"
-        if words[:1] == ("unittest",):
-            yield Suite("unittest", why, environment=environment)
-        elif words:
-            yield Suite("pytest", why, _finding_options(words[1:]), environment=environment)
-
-
-def _runner_words(argv: Sequence[str]) -> Sequence[str]:
-    """Return the words from the runner on: `coverage run -m pytest x` becomes `pytest x`."""
-    for number, word in enumerate(argv):
-        name = PurePosixPath(word).name
-        if name in ("pytest", "py.test", "unittest"):
-            return (name, *argv[number + 1 :])
-        value = number > 0 and argv[number - 1].startswith("-")
-        if not value and not _BEFORE.fullmatch(name):
-            break
-    return ()
-
-
-def _finding_options(words: Sequence[str]) -> tuple[str, ...]:
-    options: list[str] = []
-    for word, value in zip_longest(words, words[1:]):
-        if word in _FINDING_WITH_VALUE:
-            options += [word, value] if value is not None else []
-        elif _FINDING.fullmatch(word):
-            options.append(word)
-    return tuple(options)
-
-
-def _substituted(text: str) -> list[str]:
-    """Substitute from the inside out; return the lines without an unknown reference."""
-
-    def meaning(reference: re.Match[str]) -> str:
-        kind, _, rest = reference[1].partition(":")
-        if kind == "env":
-            return rest.partition(":")[2]
-        return rest if kind == "posargs" else _SUBSTITUTIONS.get(reference[1], "\0")
-
-    text = text.replace("\\\n", " ")
-    for _ in range(_DEEPEST):
-        text = _INNERMOST.sub(meaning, text)
-    return [line.strip() for line in text.split("\n") if not {"\0", "{"} & {*line}]

@@ -1,12 +1,10 @@
-"""pytest, unittest, Django's runners, what tox runs, make and any command line."""
+"""pytest, unittest, Django's runners, make and any command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from agent.types import Outcome
 from agent.verify import runners as registry
@@ -14,7 +12,7 @@ from agent.verify.runners import base
 from agent.verify.runners.base import RunContext, Suite, Tools
 from sandbox.types import Limits, SandboxError
 from tests.support.fakes import MemorySnapshot
-from tests.support.runners import Project, command_of, detected, require_program
+from tests.support.runners import Project, command_of, require_program
 from tests.support.validation import run_of
 
 # -------------------------------------------------------------------------- pytest, unittest
@@ -196,76 +194,6 @@ def test_labels_are_in_order_once_each_and_only_of_python_files_below() -> None:
         *("manage.py", "test", "--no-input", "--parallel=1", "--verbosity=1"),
         *("shop.tests", "shop"),
     )
-
-
-# --------------------------------------------------------------------------------------- tox
-
-
-def tox_suite(file: str, text: str) -> Suite:
-    return detected({file: text, "setup.py": ""})
-
-
-def test_substitutions_that_mean_something_outside_tox_are_carried_out() -> None:
-    text = """
-[testenv]
-setenv =
-    MODE = fast
-    HASH = {env:HASH:0}
-    py38: OLD = 1
-commands =
-    py3,cov: coverage run -m pytest {posargs:-c {toxinidir}/x.ini} \\
-      -o {envtmpdir}/x
-    py3,cov: {envpython} -m pytest {posargs:-c {toxinidir}/x.ini} \\
-      -o a=b
-"""
-    why = "tox.ini [testenv] runs python -m pytest -c"
-    argv = ("-c", "./x.ini", "-o", "a=b")
-    assert tox_suite("tox.ini", text) == Suite(
-        "pytest", why, argv, ".", {"MODE": "fast", "HASH": "0"}
-    )
-
-
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("tox.ini", "[testenv]\nsetenv = A=1\ncommands = pytest -c x\n"),
-        ("setup.cfg", "[testenv]\nsetenv = A=1\ncommands = pytest -c x\n"),
-        (
-            "pyproject.toml",
-            '[tool.tox]\nlegacy_tox_ini = """\n[testenv]\nsetenv=A=1\ncommands=pytest -c x\n"""\n',
-        ),
-    ],
-)
-def test_every_place_where_a_command_may_be_configured_is_read(file: str, text: str) -> None:
-    found = tox_suite(file, text)
-    assert (found.runner, found.argv, found.environment) == ("pytest", ("-c", "x"), {"A": "1"})
-
-
-@example(":\n :")
-@settings(deadline=None)
-@given(st.text(alphabet="[]{}:=#\\\n \ttestenvcommands\"'-!,."))
-def test_any_tox_configuration_can_be_read(text: str) -> None:
-    for file in ("tox.ini", "pyproject.toml", "setup.cfg"):
-        tox_suite(file, f"[testenv]\ncommands = {text}\n{text}")
-        tox_suite(file, text)
-
-
-@pytest.mark.parametrize(
-    ("command", "runner", "argv"),
-    [
-        ("pytest -q --ds=app.settings -c x.ini tests", "pytest", "--ds=app.settings -c x.ini"),
-        ("coverage run --source pkg -m pytest -o a=b --cov", "pytest", "-o a=b"),
-        ("python -W error -m coverage run -m py.test -c x", "pytest", "-c x"),
-        ("env A=1 python3.11 -m unittest discover -v", "unittest", ""),
-        ("xvfb-run -a trial pkg", "pytest", ""),
-        ("pytest", "pytest", ""),
-        ("ruff check .", "pytest", ""),
-        ("pip install -e unittest", "pytest", ""),
-    ],
-)
-def test_what_a_configured_command_amounts_to(command: str, runner: str, argv: str) -> None:
-    found = tox_suite("tox.ini", f"[testenv]\ncommands = {command}\n")
-    assert (found.runner, " ".join(found.argv)) == (runner, argv)
 
 
 def test_the_projects_environment_cannot_reach_what_our_runners_rest_on() -> None:

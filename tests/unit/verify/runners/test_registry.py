@@ -19,15 +19,6 @@ SCRIPTS = {"package.json": json.dumps({"scripts": {"test": "jest"}}), "web/a.tes
     [
         (PYTHON, "pytest"),
         ({**PYTHON, "Makefile": "test:\n\tpytest\n"}, "pytest"),
-        ({**PYTHON, "tox.ini": "[testenv]\ncommands = python -m unittest discover\n"}, "unittest"),
-        (
-            {
-                **PYTHON,
-                "conftest.py": "",
-                "tox.ini": "[testenv]\ncommands = python -m unittest discover\n",
-            },
-            "pytest",
-        ),
         ({**PYTHON, "tests/runtests.py": "import django"}, "django"),
         ({**PYTHON, "manage.py": "import django"}, "django"),
         ({**PYTHON, "manage.py": "print('another manager')"}, "pytest"),
@@ -99,10 +90,6 @@ def test_every_framework_is_found_by_its_name() -> None:
     ("files", "runner", "test", "target"),
     [
         ({"a.py": "", "tests/test_a.py": ""}, "pytest", "tests/test_a.py", "tests/test_a.py"),
-        (
-            {"tox.ini": "[testenv]\ncommands = python -m unittest\n", "test_a.py": ""},
-            "unittest", "test_a.py", "test_a.py",
-        ),
         ({"tests/runtests.py": "import django"}, "django", "tests/app/test_a.py", "app.test_a"),
         ({"manage.py": "import django"}, "django", "app/tests.py", "app.tests"),
         ({"site/manage.py": "import django"}, "django", "site/app/tests.py", "app.tests"),
@@ -115,7 +102,7 @@ def test_a_scope_is_detected_like_a_project(
 ) -> None:
     """What lies around it, such as the root's own configuration, does not count."""
     around = {
-        "tox.ini": "[testenv]\ncommands = python -m unittest\n",
+        "tests/runtests.py": "import django",
         "Makefile": "test:\n",
         "b.rs": "",
     }
