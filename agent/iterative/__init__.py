@@ -8,8 +8,8 @@ from agent.iterative.actions import Find as Find
 from agent.iterative.actions import ReadActions as ReadActions
 from agent.iterative.actions import offered as offered
 from agent.iterative.actions import read_actions as read_actions
-from agent.iterative.loop import IterativeOptions as IterativeOptions
 from agent.iterative.loop import fit_window as fit_window
 from agent.iterative.loop import kept_patch as kept_patch
 from agent.iterative.loop import room_for_context as room_for_context
 from agent.iterative.loop import run as run
+from agent.iterative.working_copy import IterativeOptions as IterativeOptions

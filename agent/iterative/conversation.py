@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.iterative.actions import ReadActions
 from agent.iterative.working_copy import ActionResult
 from agent.run.attempts import Attempt
 from agent.run.prompting import as_data, describe_failure, make_prompt, render
-from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
+from agent.types import Message, Prompt, ToolCall, ToolDialogue, ToolTurn
 from agent.types.protocols import TokenCounter
 
 # Share of the limit to which a conversation is shortened: further steps then find room, and the
@@ -25,16 +25,6 @@ _ELIDED = "[this result was elided to save space]"
 
 # Names that providers take for tools.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a conversation begins with: `plain` describes the actions, `system` leaves them out."""
-
-    plain: str
-    system: str
-    user: str
-    tools: tuple[Tool, ...]
 
 
 @dataclass(slots=True)
@@ -60,9 +50,10 @@ class _Turn:
 
 
 class Conversation:
-    """The opening and the turns so far."""
+    """The opening and the turns so far. `plain` describes the actions for servers without tools."""
 
-    def __init__(self, opening: Opening, counter: TokenCounter) -> None:
+    def __init__(self, plain: str, opening: ToolDialogue, counter: TokenCounter) -> None:
+        self._plain = plain
         self._opening = opening
         self._counter = counter
         self._turns: list[_Turn] = []
@@ -100,8 +91,7 @@ class Conversation:
         return [one for one in results if id(one) not in stay]
 
     def _prompt(self) -> Prompt:
-        opening = self._opening
-        messages = [Message("system", opening.plain), Message("user", opening.user)]
+        messages = [Message("system", self._plain), Message("user", self._opening.opening)]
         turns: list[ToolTurn] = []
         for turn in self._turns:
             results = tuple(result.render() for result in turn.results)
@@ -110,8 +100,7 @@ class Conversation:
             turns.append(
                 ToolTurn(turn.said, turn.calls, results if turn.calls else ("\n\n".join(results),))
             )
-        dialogue = ToolDialogue(opening.system, opening.user, opening.tools, tuple(turns))
-        return make_prompt(messages, self._counter, dialogue)
+        return make_prompt(messages, self._counter, replace(self._opening, turns=tuple(turns)))
 
 
 def _calls(read: ReadActions, turn: int) -> tuple[ToolCall, ...]:

@@ -23,12 +23,19 @@ from agent.iterative.actions import (
     offered,
     read_actions,
 )
-from agent.iterative.conversation import Conversation, Opening, describe_attempts
-from agent.iterative.working_copy import MAX_READ_LINES, ActionResult, WorkingCopy
+from agent.iterative.conversation import Conversation, describe_attempts
+from agent.iterative.working_copy import MAX_READ_LINES, ActionResult, IterativeOptions, WorkingCopy
 from agent.run.attempts import Attempt
 from agent.run.prompting import iterative_start, render
-from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
-from agent.types import AppliedPatch, Completion, ContextBundle, ParseFailure, Problem, Verdict
+from agent.types import (
+    AppliedPatch,
+    Completion,
+    ContextBundle,
+    ParseFailure,
+    Problem,
+    ToolDialogue,
+    Verdict,
+)
 from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot
 
@@ -45,18 +52,6 @@ _REPLY_SHARE = 0.25
 _MARGIN = 0.1
 # Share of the conversation that the context may take; the rest is for what the steps find.
 _CONTEXT_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class IterativeOptions:
-    """Limits. `history_tokens`: older results are left out once the conversation is longer."""
-
-    max_steps: int = MAX_STEPS
-    history_tokens: int = HISTORY_TOKENS
-    max_output_tokens: int = MAX_OUTPUT_TOKENS
-    allow: tuple[str, ...] = ()
-    include_test: bool = False
-    edit_tests: bool = False  # the patch holds the edited versions of outdated tests
 
 
 def fit_window(options: IterativeOptions, window: int | None) -> IterativeOptions:
@@ -89,17 +84,10 @@ async def run(
     `keep` receives the attempt as it stands after each edit, so that nothing is lost.
     """
     start = kept_patch(earlier)
-    copy = WorkingCopy(
-        snapshot,
-        services,
-        allow=options.allow,
-        include_test=options.include_test,
-        edit_tests=options.edit_tests,
-        start=start,
-    )
+    copy = WorkingCopy(snapshot, services, options, start)
     applied = 0 if start is None else len(earlier)
-    opening = _opening(problem, bundle, earlier, applied, services, options)
-    conversation = Conversation(opening, services.counter)
+    plain, opening = _opening(problem, bundle, earlier, applied, services, options)
+    conversation = Conversation(plain, opening, services.counter)
     return await _Loop(copy, conversation, services, options, keep).run()
 
 
@@ -110,7 +98,7 @@ def _opening(
     applied: int,
     services: Services,
     options: IterativeOptions,
-) -> Opening:
+) -> tuple[str, ToolDialogue]:
     find, commands = services.finder is not None, not services.validator.why_no_commands
     tools, words = offered(find=find, run=commands, lines=MAX_READ_LINES)
     plain, system = (
@@ -124,7 +112,7 @@ def _opening(
     )
     history = describe_attempts(earlier, services.counter)
     user = iterative_start(problem, bundle, history, applied)
-    return Opening(plain, system, user, tools)
+    return plain, ToolDialogue(system, user, tools)
 
 
 def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
@@ -144,7 +132,7 @@ class _Loop:
     services: Services
     options: IterativeOptions
     keep: Callable[[Attempt], None]
-    seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    seen: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     nonsense: int = 0
 
     async def run(self) -> Attempt:
@@ -180,7 +168,7 @@ class _Loop:
         if self.nonsense == _MAX_NONSENSE:
             return self.copy.attempt(completion, failure=failures[-1], ended=_LOST)
         self.conversation.add(completion.text, read, answers, self.note(step))
-        (most, times), *_ = self.seen.most_common(1) or [(("", "", ""), 0)]
+        (most, times), *_ = self.seen.most_common(1) or [(("", "", 0), 0)]
         if times >= _MAX_SAME:
             ended = f"the model repeated one action {_MAX_SAME} times ({most[0]})"
             return self.copy.attempt(completion, ended=ended)
@@ -188,9 +176,9 @@ class _Loop:
 
     async def perform(self, step: int, completion: Completion, asked: Asked) -> ActionResult | None:
         """Carry out one action; None for a `finish` whose edits apply."""
-        before = self.copy.digest
+        before = len(self.copy.edits)
         answer = await self.copy.perform(asked.read)
-        if self.copy.digest != before:
+        if len(self.copy.edits) != before:
             self.keep(self.copy.attempt(completion))
         finished = isinstance(asked.read, Finish) and answer.kind == "edit"
         line = "finish" if finished else f"{_describe(asked.read)} -> {_first_line(answer.text)}"

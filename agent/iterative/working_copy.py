@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from agent.patching import (
 )
 from agent.run.attempts import Attempt, with_edited_tests
 from agent.run.prompting import describe_failure
+from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
 from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.types import (
     BAD_OUTCOMES,
@@ -74,6 +74,18 @@ class ActionResult:
     kind: Literal["look", "tests", "run", "edit"] = "look"
 
 
+@dataclass(frozen=True, slots=True)
+class IterativeOptions:
+    """Limits. `history_tokens`: older results are left out once the conversation is longer."""
+
+    max_steps: int = MAX_STEPS
+    history_tokens: int = HISTORY_TOKENS
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
+    allow: tuple[str, ...] = ()
+    include_test: bool = False
+    edit_tests: bool = False  # the patch holds the edited versions of outdated tests
+
+
 class WorkingCopy:
     """The snapshot with the edits that the model has made so far, in memory only."""
 
@@ -81,19 +93,14 @@ class WorkingCopy:
         self,
         snapshot: Snapshot,
         services: Services,
-        *,
-        allow: Sequence[str] = (),
-        include_test: bool = False,
-        edit_tests: bool = False,
+        options: IterativeOptions,
         start: AppliedPatch | None = None,
     ) -> None:
-        """`allow` as in `apply_proposal`; `start`: a patch whose edits are there already."""
+        """`start`: a patch whose edits are there already."""
         self._snapshot = snapshot
         self._known = known_secrets(snapshot)
         self._services = services
-        self._allow = tuple(allow)
-        self._include_test = include_test
-        self._edit_tests = edit_tests
+        self._options = options
         changes = start.changes if start is not None else ()
         self._changes: dict[str, FileChange] = {change.path: change for change in changes}
         self._repairs: list[Repair] = []
@@ -105,16 +112,6 @@ class WorkingCopy:
     def edited(self) -> Sequence[str]:
         """The paths that differ from the snapshot, sorted."""
         return sorted(self._changes)
-
-    @property
-    def digest(self) -> str:
-        """Names the state of all files."""
-        state = hashlib.sha256()
-        for path in self.edited:
-            after = self._changes[path].after
-            content = hashlib.sha256(after or b"").hexdigest()
-            state.update(f"{path}\0{content}\0".encode("utf-8", "surrogatepass"))
-        return state.hexdigest()
 
     def state(self) -> str:
         """The edits so far and what fails."""
@@ -162,9 +159,9 @@ class WorkingCopy:
         """
         test = self._reproduction(finish.reproduction_test if finish else None)
         outdated = outdated_tests(finish.outdated_tests if finish else None)
-        if test and self._changes and self._include_test:
+        if test and self._changes and self._options.include_test:
             self._add_edits(PatchProposal((CreateFile(test.path, test.content),)))
-        if outdated and self._changes and self._edit_tests:
+        if outdated and self._changes and self._options.edit_tests:
             named = PatchProposal((), outdated_tests=outdated)
             self._add_edits(with_edited_tests(named, self._snapshot.files))
         patch = self._patch()
@@ -257,7 +254,7 @@ class WorkingCopy:
         if validator.why_no_commands:
             return ActionResult(f"no command is run: {validator.why_no_commands}")
         run = await validator.run_command(self._patch(), command)
-        adopted = adopt_files(run.written, self._files, allow=self._allow)
+        adopted = adopt_files(run.written, self._files, allow=self._options.allow)
         if adopted.patch.changes:
             self._add(adopted.patch)
         edits = [_describe_edit(edit) for edit in adopted.patch.edits]
@@ -276,7 +273,7 @@ class WorkingCopy:
         proposal = parse_reply(json.dumps({"edits": edits}))
         if isinstance(proposal, ParseFailure):
             return ActionResult(f"not applied: {proposal.reason}")
-        applied = apply_proposal(proposal, self._files, allow=self._allow)
+        applied = apply_proposal(proposal, self._files, allow=self._options.allow)
         if isinstance(applied, ApplyFailure):
             self._last_failure = applied
             failed = Attempt("iterative", proposal=proposal, apply_failure=applied)
@@ -316,7 +313,7 @@ class WorkingCopy:
 
     def _add_edits(self, proposal: PatchProposal) -> None:
         """Make edits of tests part of the patch, if they apply."""
-        applied = apply_proposal(proposal, self._files, allow=self._allow)
+        applied = apply_proposal(proposal, self._files, allow=self._options.allow)
         if isinstance(applied, AppliedPatch):
             self._add(applied)
 
