@@ -1,11 +1,7 @@
 """Command line options, most of them generated from `agent.settings`.
 
-    @options.command("solve", ending="Example: ...", settings=SOLVE_SETTINGS)
-    @options.problem
-    def solve(flags, problem): ...
-
-`flags` maps the names of the settings that were given to their values; `agent.settings.load` takes
-it.
+A command gets `flags`: the names and values of the settings that were given, which
+`agent.settings.load` takes.
 """
 
 from __future__ import annotations

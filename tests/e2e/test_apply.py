@@ -109,19 +109,6 @@ def test_a_success_says_what_was_written_and_undo_takes_it_back(target: Target) 
     assert target.names() == [".git", "calc.py", "test_calc.py"]
 
 
-def test_an_edit_elsewhere_in_the_file_is_merged(target: Target) -> None:
-    require_sandbox()
-    edited = CALC.replace("NAME = 4", "NAME = 5")
-    done, _ = target.solve(meanwhile(lambda: target.calc.write_text(edited)), "--json")
-    result = json.loads(done.stdout)
-    assert (done.returncode, result["status"]) == (0, "accepted"), done.stderr
-    assert result["written"] == ["calc.py"]
-    assert "your own edits in calc.py are kept, and no test ran with them" in done.stderr
-    assert target.calc.read_text() == edited.replace("a - b", "a + b")
-    assert json.loads(target.undo("--json").stdout) == {"restored": ["calc.py"], "conflicts": {}}
-    assert target.calc.read_text() == edited
-
-
 def test_an_edit_of_the_same_line_costs_nothing_that_was_paid(target: Target) -> None:
     require_sandbox()
     edited = CALC.replace("a - b", "b - a")

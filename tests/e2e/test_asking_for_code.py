@@ -51,22 +51,3 @@ def test_the_code_is_sent_and_the_next_reply_is_verified(
         "--replay", str(tape),
     )  # fmt: skip
     assert json.loads(again.stdout)["verdict"] == "verified", again.stderr
-
-
-def test_a_model_that_only_asks_is_told_and_then_named(
-    parcel_user: User, parcel_shop: Path
-) -> None:
-    script = [asking("RATES"), asking("RATTES"), asking("shop/names.py"), asking("RATES")]
-    done, provider = parcel_user.solve(parcel_shop, script, *SMALL, "--no-iterative")
-    result = json.loads(done.stdout)
-    kinds = [attempt["kind"] for attempt in result["attempts"]]
-    assert kinds == ["one-shot", "more-code", "more-code", "repair"]
-    assert (done.returncode, result["status"]) == (3, "no-edit")
-    asked = [chat.body["messages"][-1]["content"] for chat in provider.chats]
-    assert "One more round is possible" in asked[1]
-    assert "not found: RATTES" in asked[2]
-    assert "This was the last round" in asked[2]
-    assert "No further round is left" in asked[3]
-    assert not any("could not be accepted" in text for text in asked)
-    last = done.stderr.splitlines()[-1]
-    assert "the model asked for code 4 times and edited nothing" in last

@@ -323,15 +323,3 @@ def test_a_hostile_configuration_runs_nothing_and_gets_no_token(
         assert "which gets no token" in done.stderr
         assert not thief.requests
         assert list(canaries.iterdir()) == []
-
-
-def test_a_patch_of_uncommitted_lines_is_printed_and_not_committed(target: Target) -> None:
-    (target.repository / "calc.py").write_text(CALC.replace('"Add."', '"Add!"'))
-    reply = REPLY.replace("return a - b", '\\"\\"\\"Add!\\"\\"\\"\\n    return a - b').replace(
-        "return a + b", '\\"\\"\\"Add?\\"\\"\\"\\n    return a + b'
-    )
-    done, _ = target.solve("--branch", "b", *QUICK, step=Good(reply))
-    assert done.returncode == 5, done.stderr
-    assert "+    return a + b" in done.stdout
-    assert "nothing was committed: the patch changes what you have not committed" in done.stderr
-    assert target.git("branch", "--list", "b") == ""

@@ -83,24 +83,6 @@ def test_one_solve_is_reported_too(batch: Path, tmp_path: Path) -> None:
     assert 'table class="rows"' not in page
 
 
-def test_what_is_no_run_is_said_in_one_line(batch: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "report.eval/instances/owner__shop-1").mkdir(parents=True)
-    (tmp_path / "list.json").write_text("[]")
-    for name, words in (
-        ("empty", "not the folder of a run"),
-        ("report.eval", "what `agent eval patches` has written goes with --evaluation"),
-        ("gone", "No such file"),
-        ("list.json", "not the result of a solve"),
-        (str(batch / "preds.json"), "not the result of a solve (status: Field required)"),
-    ):
-        done = _run(tmp_path, "report", name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_a_file_that_is_no_report_is_not_replaced_unasked(batch: Path, tmp_path: Path) -> None:
     run = str(batch / "preds.run")
     (tmp_path / "report.html").write_text("my own page")
