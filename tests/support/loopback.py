@@ -6,11 +6,10 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 Fault = Literal["none", "drop", "reset", "half-body", "hang"]
 
@@ -55,15 +54,29 @@ class Received:
         return json.loads(self.body)
 
 
-class LoopbackServer:
-    """Plays `script` in order of arrival; the last answer repeats. Requests are kept in order."""
+class HttpServer:
+    """An HTTP server in threads, as a context manager; `serve` answers each request."""
 
-    def __init__(self, script: Sequence[Scripted]) -> None:
-        self._script = list(script)
+    def __init__(self) -> None:
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                content = self.rfile.read(length)
+                owner.serve(self, Received(self.command, self.path, headers, content))
+
+            do_GET = do_POST = _answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: the tests read `requests`."""
+
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self.requests: list[Received] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
@@ -74,40 +87,35 @@ class LoopbackServer:
         """`http://127.0.0.1:port`, without a slash at the end."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def start(self) -> None:
-        """Begin to answer."""
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
 
-    def close(self) -> None:
-        """Let hanging answers go and stop."""
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
 
-    def _next(self, received: Received) -> Scripted:
+    def serve(self, handler: BaseHTTPRequestHandler, received: Received) -> None:
+        """Answer one request."""
+        raise NotImplementedError
+
+
+class LoopbackServer(HttpServer):
+    """Plays `script` in order of arrival; the last answer repeats. Requests are kept in order."""
+
+    def __init__(self, script: Sequence[Scripted]) -> None:
+        super().__init__()
+        self._script = list(script)
+        self.requests: list[Received] = []
+
+    def serve(self, handler: BaseHTTPRequestHandler, received: Received) -> None:
+        """Answer with the next step of the script."""
         with self._lock:
             self.requests.append(received)
-            return self._script.pop(0) if len(self._script) > 1 else self._script[0]
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        owner = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _answer(self) -> None:
-                length = int(self.headers.get("content-length", 0))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                received = Received(self.command, self.path, headers, self.rfile.read(length))
-                owner._play(self, owner._next(received))
-
-            do_GET = do_POST = _answer
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: the tests read `requests`."""
-
-        return Handler
+            answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        self._play(handler, answer)
 
     def _play(self, handler: BaseHTTPRequestHandler, answer: Scripted) -> None:
         self._closing.wait(answer.delay)
@@ -135,12 +143,6 @@ def _send(handler: BaseHTTPRequestHandler, answer: Scripted) -> None:
     handler.wfile.flush()
 
 
-@contextmanager
-def loopback(*script: Scripted) -> Iterator[LoopbackServer]:
-    """A running server that plays `script`; closed at the end of the block."""
-    server = LoopbackServer(script or (Scripted(),))
-    server.start()
-    try:
-        yield server
-    finally:
-        server.close()
+def loopback(*script: Scripted) -> LoopbackServer:
+    """A server that plays `script`, for a `with` block."""
+    return LoopbackServer(script or (Scripted(),))

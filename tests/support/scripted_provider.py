@@ -12,14 +12,11 @@ is recorded, those that are refused or dropped included.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from tests.support.behaviours import (
@@ -31,6 +28,7 @@ from tests.support.behaviours import (
     json_answer,
     refusal,
 )
+from tests.support.loopback import HttpServer, Received
 
 EMBEDDING_DIMENSION = 64
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -48,43 +46,33 @@ class Recorded:
     body: Mapping[str, Any]
 
 
-class ScriptedProvider:
+class ScriptedProvider(HttpServer):
     """The server, as a context manager. `requests` and `chats` keep the order of arrival."""
 
     def __init__(self, script: Sequence[Step], *, model: str = "scripted") -> None:
         if not script:
             raise ValueError("a script needs at least one step")
+        super().__init__()
         self.model = model
         self.requests: list[Recorded] = []
         self.chats: list[ChatRequest] = []
         self._steps = [Computed(step) if callable(step) else step for step in script]
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
 
     @property
     def base_url(self) -> str:
         """`http://127.0.0.1:PORT/v1`."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{self.url}/v1"
 
-    def __enter__(self) -> ScriptedProvider:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5)
+    def serve(self, handler: BaseHTTPRequestHandler, received: Received) -> None:
+        """Answer one request, and record it."""
+        body = received.json if received.body else {}
+        request = Recorded(received.method, received.target, received.headers, body)
+        answer = self.route(request)
+        self._closing.wait(answer.delay)
+        if answer.dropped:
+            handler.close_connection = True
+        else:
+            _send(handler, answer)
 
     def route(self, request: Recorded) -> Answer:
         """What to send for `request`; also records it."""
@@ -98,10 +86,6 @@ class ScriptedProvider:
         if path == "/v1/models":
             return json_answer({"object": "list", "data": [{"id": self.model, "object": "model"}]})
         return refusal(404, f"Unknown request URL: {path}", "unknown_url")
-
-    def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than the server lives."""
-        self._closing.wait(seconds)
 
     def _chat(self, request: ChatRequest) -> Answer:
         with self._lock:
@@ -135,33 +119,6 @@ def embed_text(text: str) -> list[float]:
     if length == 0.0:
         return [1.0] + [0.0] * (EMBEDDING_DIMENSION - 1)
     return [value / length for value in vector]
-
-
-def _handler_of(provider: ScriptedProvider) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            answer = provider.route(_read(self))
-            provider.wait(answer.delay)
-            if answer.dropped:
-                self.close_connection = True
-            else:
-                _send(self, answer)
-
-        do_GET = do_POST = _answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the tests read what was recorded."""
-
-    return Handler
-
-
-def _read(handler: BaseHTTPRequestHandler) -> Recorded:
-    content = handler.rfile.read(int(handler.headers.get("content-length", 0)))
-    headers = {name.lower(): value for name, value in handler.headers.items()}
-    body = json.loads(content) if content else {}
-    return Recorded(handler.command, handler.path, headers, body)
 
 
 def _send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:

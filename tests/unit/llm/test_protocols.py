@@ -1,7 +1,8 @@
-"""`agent.llm.protocols`: what is sent, and what is left out once a server refuses it."""
+"""`agent.llm.protocols` and `.replies`: what is sent and read, and left out once refused."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from agent.llm import Price
 from agent.llm.failures import Failure
 from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ChatCall, ModelInfo
-from agent.llm.replies import ReadReply
+from agent.llm.replies import ReadReply, read_chat_reply, without_surrogates
 from agent.patching.schema import reply_schema
 from agent.types import Message
 from tests.support.llm import chat_body, endpoint
@@ -295,3 +296,25 @@ def test_nothing_raises(value: Any, kind: str) -> None:
     chat(kind).read({"content": [value], "usage": value, "stop_reason": value})
     chat(kind).read({"choices": [value], "usage": value, "model": value})
     assert isinstance(PROTOCOLS[kind].read_models(value), tuple)
+
+
+def test_called_tools_are_an_action_or_a_thought_with_actions() -> None:
+    read = {"name": "read", "arguments": '{"action": "x", "path": "a"}'}
+    broken = {"name": "list", "arguments": "{"}
+    one = read_chat_reply({"choices": [{"message": {"tool_calls": [{"function": read}]}}]})
+    both = [{"function": read}, {"function": broken}, {"function": {"arguments": "{}"}}, 3]
+    two = read_chat_reply({"choices": [{"message": {"content": "I see", "tool_calls": both}}]})
+    assert one is not None
+    assert one.called is not None
+    assert json.loads(one.called.as_text()) == {"action": "read", "path": "a"}
+    assert two is not None
+    assert two.called is not None
+    assert json.loads(two.called.as_text()) == {
+        "thought": "I see",
+        "actions": [{"action": "read", "path": "a"}, {"action": "list", "arguments": "{"}],
+    }
+
+
+@given(st.text(st.characters(min_codepoint=0xD700, max_codepoint=0xE100)))
+def test_without_surrogates_can_be_encoded(text: str) -> None:
+    without_surrogates(text).encode()

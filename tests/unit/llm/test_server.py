@@ -1,17 +1,32 @@
-"""`agent.llm.server`: which path works, and which models the server has."""
+"""`agent.llm.server`: which path works, what is tried again, and which model is taken."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 import respx
 
-from agent.errors import TimeLimitExceeded, UnknownModel
-from agent.llm import ModelServer, create_client
+from agent.errors import ConfigurationError, ProviderUnreachable, TimeLimitExceeded, UnknownModel
+from agent.llm import (
+    Demand,
+    Endpoint,
+    ModelServer,
+    Price,
+    Resolved,
+    Retrier,
+    create_client,
+    resolve_model,
+)
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome
+from agent.llm.protocols.base import ModelInfo
+from agent.llm.server import rank_models
+from agent.types.events import Notice
 from tests.support.llm import FakeTime, endpoint, run
 
 HOST = "https://llm.example"
@@ -88,3 +103,203 @@ def test_a_gateway_that_refuses_keys_on_any_path_settles_nothing() -> None:
                 return await server.post("/chat/completions", {})
 
         assert run(go()) == JsonReply({"ok": True})
+
+
+DEMAND = Demand(8_000, 2_000, max_cost=0.5)
+CHEAP, DEAR = Price(0.1, 0.2), Price(1.0, 4.0)
+
+
+def resolve(
+    place: Endpoint, lists: Mapping[str, Any], *, embedding: bool = False, demand: Demand = DEMAND
+) -> tuple[Resolved, list[str]]:
+    """What is chosen when the server gives these lists by path, and which paths were asked."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        found = lists.get(request.url.path)
+        return httpx.Response(404) if found is None else httpx.Response(200, json=found)
+
+    async def go() -> Resolved:
+        async with create_client(transport=httpx.MockTransport(answer)) as client:
+            return await resolve_model(ModelServer(place, client, embeddings=embedding), demand)
+
+    return run(go()), asked
+
+
+def listed(*models: tuple[str, float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "max_input_tokens": 100_000,
+            "cost_usd_per_million_input_tokens": price,
+            "cost_usd_per_million_output_tokens": price,
+        }
+        for name, price in models
+    ]
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=DEAR)], ["b", "a"]),
+        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=Price(60.0, 60.0))], ["a"]),
+        ([ModelInfo("a", 9_999, DEAR), ModelInfo("b", 10_000, CHEAP)], ["b"]),
+        ([ModelInfo("b"), ModelInfo("a")], ["b", "a"]),  # as the server lists them
+        ([ModelInfo("b", price=CHEAP), ModelInfo("a", price=CHEAP)], ["b", "a"]),
+        ([], []),
+    ],
+)
+def test_the_dearest_that_fits_comes_first(
+    models: Sequence[ModelInfo], expected: list[str]
+) -> None:
+    assert [info.name for info in rank_models(models, DEMAND)] == expected
+
+
+def test_a_budget_must_last_for_several_calls() -> None:
+    one_call = Price(10.0, 10.0)  # 10,000 tokens: $0.10
+
+    assert rank_models([ModelInfo("a", price=one_call)], Demand(8_000, 2_000, 0.49)) == ()
+    assert rank_models([ModelInfo("a", price=one_call)], Demand(8_000, 2_000, 0.5))
+
+
+def miner(model: str = "") -> Endpoint:
+    return endpoint("http://proxy", key=None, kind="miner", model=model, run_id="r")
+
+
+def test_the_proxys_list_chooses_and_prices() -> None:
+    found, asked = resolve(miner(), {"/api/inference-models": listed(("a", 0.1), ("b", 2.0))})
+
+    assert found.endpoint.model == "b"
+    assert "from its list" in found.endpoint.why
+    assert (found.others, found.price) == (("a",), Price(2.0, 2.0))
+    assert asked == ["/api/inference-models"]
+
+
+def test_a_named_model_is_priced_by_the_proxy() -> None:
+    found, _ = resolve(miner("a"), {"/api/inference-models": listed(("a", 0.1), ("b", 2.0))})
+
+    assert found == Resolved(miner("a"), (), Price(0.1, 0.1))
+
+
+def test_a_proxy_without_a_list_chooses_itself() -> None:
+    found, asked = resolve(miner(), {})
+
+    assert found == Resolved(miner())
+    assert asked == ["/api/inference-models", "/agents/inference-models"]
+
+
+def test_a_bound_on_the_cost_asks_for_a_price_that_the_table_lacks() -> None:
+    place = endpoint("http://router/api/v1", kind="openrouter", model="v/new")
+    row = {"id": "v/new", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}
+
+    found, asked = resolve(place, {"/api/v1/models": {"data": [row]}})
+
+    assert asked == ["/api/v1/models"]
+    assert found.price is not None
+    assert (found.price.input, found.price.output) == pytest.approx((1.0, 2.0))
+
+
+def test_the_only_model_of_a_server_is_taken() -> None:
+    place = endpoint("http://box/v1", model="")
+
+    found, _ = resolve(place, {"/v1/models": {"data": [{"id": "only"}]}})
+
+    assert found.endpoint.model == "only"
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        (
+            {"/v1/models": {"data": [{"id": name} for name in "fedcba"]}},
+            "set PATCHSHOT_MODEL to one that it has (f, e, d, c, b)",
+        ),
+        ({}, "no model is chosen for http://box/v1: set PATCHSHOT_MODEL"),
+    ],
+)
+def test_a_person_chooses_of_several(lists: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(endpoint("http://box/v1", model=""), lists)
+    assert words in str(caught.value)
+
+
+BUSY = Failure(ProviderUnreachable("https://x fails (503): try again later"), retriable=True)
+
+
+class Attempts:
+    """Gives outcomes in order and counts the calls."""
+
+    def __init__(self, *outcomes: str | Failure) -> None:
+        self.outcomes = list(outcomes)
+        self.calls = 0
+
+    async def __call__(self) -> str | Failure:
+        self.calls += 1
+        return self.outcomes.pop(0)
+
+
+def test_a_reply_after_two_failures() -> None:
+    time = FakeTime()
+    attempts = Attempts(BUSY, BUSY, "reply")
+
+    assert run(time.retrier().run(attempts)) == "reply"
+    assert time.slept == [0.5, 1.0]
+    assert time.events == [
+        Notice("https://x fails (503); trying again in 0.5 s (try 2 of 4)", "warning"),
+        Notice("https://x fails (503); trying again in 1.0 s (try 3 of 4)", "warning"),
+    ]
+
+
+def test_waits_double_up_to_the_longest_and_are_spread() -> None:
+    time = FakeTime()
+    retrier = time.retrier(jitter=0.5, tries=6, first_wait=2, longest_wait=10)
+
+    run(retrier.run(Attempts(*[BUSY] * 9)))
+
+    assert time.slept == [1.5, 3.0, 6.0, 7.5, 7.5]
+
+
+def test_retry_after_is_obeyed() -> None:
+    time = FakeTime()
+
+    run(time.retrier().run(Attempts(replace(BUSY, retry_after=40.0), "reply")))
+
+    assert time.slept == [40.0]
+
+
+def test_a_retry_after_that_is_too_long_ends_the_tries() -> None:
+    time = FakeTime()
+    attempts = Attempts(replace(BUSY, retry_after=3600.0), "reply")
+
+    outcome = run(time.retrier().run(attempts))
+
+    assert isinstance(outcome, Failure)
+    assert "the server asks to wait 3600 s" in str(outcome.error)
+    assert (attempts.calls, time.slept) == (1, [])
+
+
+def test_no_wait_reaches_past_the_deadline() -> None:
+    time = FakeTime(left=1.2)
+    attempts = Attempts(*[BUSY] * 9)
+
+    outcome = run(time.retrier().run(attempts))
+
+    assert isinstance(outcome, Failure)
+    assert "no time is left" in str(outcome.error)
+    assert time.slept == [0.5]
+
+
+def test_cancellation_ends_a_wait_at_once() -> None:
+    async def go() -> None:
+        slow = Retrier(first_wait=60, longest_wait=60)
+        attempts = Attempts(*[BUSY] * 4)
+        task = asyncio.create_task(slow.run(attempts))
+        while not attempts.calls:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 2)
+        assert attempts.calls == 1
+
+    run(go())
