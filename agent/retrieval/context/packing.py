@@ -226,12 +226,6 @@ WEIGHTS: Mapping[str, float] = {
 """
 
 
-def probability(found: Mapping[str, float]) -> float:
-    """Return the probability for these signals."""
-    total = BIAS + sum(weight * found[name] for name, weight in WEIGHTS.items())
-    return 1.0 / (1.0 + math.exp(-total))
-
-
 def likely_complete(
     options: PackingOptions, ranking: Ranking, counter: TokenCounter
 ) -> float | None:
@@ -261,7 +255,9 @@ def sized(
 
 def _likely(options: PackingOptions, ranking: Ranking, tokens: Sequence[int]) -> float:
     scores = [scored.score for scored in ranking.chunks[: len(tokens)]]
-    likely = probability(signals(scores, tokens, options.limit))
+    known = signals(scores, tokens, options.limit)
+    total = BIAS + sum(weight * known[name] for name, weight in WEIGHTS.items())
+    likely = 1.0 / (1.0 + math.exp(-total))
     whole = sum(tokens) + _BLOCK_TOKENS * len(tokens)
     if ranking.total_chunks <= len(tokens) and whole <= options.limit:
         return max(likely, _WHOLE)

@@ -212,14 +212,16 @@ def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
     """Build the table of these commits, which are newest first."""
     terms = Terms()
     today = dict[str, str]()  # names before the commits so far -> today's names
-    hashes, paths, names = dict[int, int](), dict[str, int](), dict[str, int]()
+    paths, names = dict[str, int](), dict[str, int]()
     lengths: list[int] = []
+    hashes: list[int] = []
     words: list[tuple[int, ...]] = []
     touches: list[tuple[int, ...]] = []
     functions: list[tuple[int, ...]] = []
     for number, commit in enumerate(commits):
         counts = terms.count_hashes(f"{commit.subject}\n" * _SUBJECT_WEIGHT + commit.body)
-        words += [(number, hashes.setdefault(h, len(hashes)), n) for h, n in counts.items()]
+        hashes += counts
+        words += [(number, count) for count in counts.values()]
         lengths.append(sum(counts.values()))
         for touch in commit.touches:
             path = paths.setdefault(today.get(touch.path, touch.path), len(paths))
@@ -228,11 +230,8 @@ def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
                 functions.append((number, path, names.setdefault(name, len(names))))
         # One update for all renames: two files may have swapped their names.
         today.update([(old, today.get(new, new)) for old, new in commit.renames])
-    vocabulary = np.array(list(hashes), dtype=np.uint64)
-    order = np.argsort(vocabulary)
-    place = np.empty(order.size, dtype=np.int64)
-    place[order] = np.arange(order.size)
-    word_commit, word, word_count = _columns(words, 3)
+    vocabulary, word = np.unique(np.array(hashes, dtype=np.uint64), return_inverse=True)
+    word_commit, word_count = _columns(words, 2)
     return HistoryTable(
         tuple(commit.commit for commit in commits),
         tuple(printable(commit.subject) for commit in commits),
@@ -240,9 +239,9 @@ def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
         tuple(names),
         np.array([commit.size for commit in commits], dtype=np.int64),
         np.array(lengths, dtype=np.float64),
-        vocabulary[order],
+        vocabulary,
         word_commit,
-        place[word],
+        word,
         word_count.astype(np.float64),
         *_columns(touches, 2),
         *_columns(functions, 3),

@@ -4,7 +4,7 @@
 
 from agent.retrieval.index.chunking import Piece, TreeSitterChunker, split_lines
 from agent.retrieval.index.contents import BlockBuilder, PieceEncoder, PieceTerms
-from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.corpus import Corpus, spread
 from agent.retrieval.index.index import (
     PROSE_AND_DATA,
     Index,
@@ -36,6 +36,7 @@ __all__ = [
     "is_target",
     "name_hash",
     "split_lines",
+    "spread",
     "target_files",
     "term_hash",
     "without_suffix",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -137,7 +137,7 @@ class Corpus:
     """
 
     files: tuple[SourceFile, ...]
-    pieces: tuple[Piece, ...]
+    pieces: PieceTable
     first_piece: tuple[int, ...]  # (f + 1,): file i has pieces first_piece[i] .. first_piece[i+1]-1
     piece_file: NDArray[np.int64]
     text_lengths: NDArray[np.float64]
@@ -161,17 +161,33 @@ class Corpus:
         return self.files[int(self.piece_file[piece])].path
 
 
-def _pieces(parts: Sequence[Block], symbols: Sequence[str]) -> tuple[Piece, ...]:
-    columns = [_joined(parts, name, np.int64).tolist() for name in ("starts", "ends", "kinds")]
-    signatures = _texts(parts, "signatures", "signature_sizes")
-    holes = _runs(parts, "hole_sizes", "holes")
-    lines = holes.values.tolist()
-    own = [lines[first:end] for first, end in pairwise(holes.offsets.tolist())]
-    rows = zip(*columns, symbols, signatures, own, strict=True)
-    return tuple(
-        Piece(start, end, symbol, KINDS[kind], text, tuple(zip(hole[::2], hole[1::2], strict=True)))
-        for start, end, kind, symbol, text, hole in rows
-    )
+class PieceTable:
+    """Pieces by number, built on access: a query reads a few hundred of a hundred thousand."""
+
+    def __init__(self, parts: Sequence[Block], symbols: Sequence[str]) -> None:
+        self._symbols = symbols
+        self._signatures = _texts(parts, "signatures", "signature_sizes")
+        self._starts, self._ends, self._kinds = (
+            _joined(parts, name, np.int64) for name in ("starts", "ends", "kinds")
+        )
+        self._holes = _runs(parts, "hole_sizes", "holes")
+
+    def __len__(self) -> int:
+        return len(self._symbols)
+
+    def __getitem__(self, number: int) -> Piece:
+        lines = self._holes.of(number).tolist()
+        return Piece(
+            int(self._starts[number]),
+            int(self._ends[number]),
+            self._symbols[number],
+            KINDS[int(self._kinds[number])],
+            self._signatures[number],
+            tuple(zip(lines[::2], lines[1::2], strict=True)),
+        )
+
+    def __iter__(self) -> Iterator[Piece]:
+        return (self[number] for number in range(len(self)))
 
 
 class CorpusBuilder:
@@ -204,7 +220,7 @@ class CorpusBuilder:
         symbols = _texts(parts, "symbols", "symbol_sizes")
         return Corpus(
             files=self._files,
-            pieces=_pieces(parts, symbols),
+            pieces=PieceTable(parts, symbols),
             first_piece=(0, *np.cumsum(sizes).tolist()),
             piece_file=np.repeat(np.arange(len(sizes)), sizes),
             text_lengths=_joined(parts, "text_lengths", np.float64),

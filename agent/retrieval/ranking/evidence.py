@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from agent.retrieval.index import without_suffix
+import numpy as np
+
+from agent.retrieval.index import name_hash, without_suffix
 from agent.retrieval.ranking.mentions import MentionPlace, Mentions, NameMention
 from agent.types import Reason
 
@@ -244,8 +246,9 @@ class _SymbolTable:
         self._symbols = corpus.symbols
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
         leaves = frozenset(map(_leaf, names)) - {""}
-        for number, symbol in enumerate(self._symbols):
-            if (leaf := _leaf(symbol)) in leaves:
+        hashes = np.array(sorted(map(name_hash, leaves)), dtype=np.uint64)
+        for number in np.flatnonzero(np.isin(corpus.names.leaves, hashes)).tolist():
+            if (leaf := _leaf(self._symbols[number])) in leaves:
                 self._by_leaf[leaf].append(number)
 
     def find(self, name: str) -> tuple[int, ...]:

@@ -47,26 +47,21 @@ def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, 
 
 @dataclass(slots=True)
 class _PieceLinks:
-    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`."""
+    """Adds reasons for pieces. `by_leaf`: their numbers by the last part of their symbol."""
 
     corpus: Corpus
     evidence: Evidence
-    order: NDArray[np.int64] = field(init=False)
-    leaves: NDArray[np.uint64] = field(init=False)
+    by_leaf: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     by_symbol: dict[int, dict[str, int]] = field(default_factory=dict)  # file -> symbol -> piece
 
     def __post_init__(self) -> None:
-        self.order = np.argsort(self.corpus.names.leaves)
-        self.leaves = self.corpus.names.leaves[self.order]
+        for piece, leaf in enumerate(self.corpus.names.leaves.tolist()):
+            self.by_leaf[leaf].append(piece)
 
     def definers(self, names: NDArray[np.uint64]) -> list[list[int]]:
         """Return the numbers of the pieces that each name may mean; [] if none or too many."""
-        starts = np.searchsorted(self.leaves, names).tolist()
-        ends = np.searchsorted(self.leaves, names, side="right").tolist()
-        return [
-            sorted(self.order[start:end].tolist()) if name and end - start <= MAX_DEFINERS else []
-            for name, start, end in zip(names.tolist(), starts, ends, strict=True)
-        ]
+        found = (self.by_leaf.get(name, []) if name else [] for name in names.tolist())
+        return [pieces if len(pieces) <= MAX_DEFINERS else [] for pieces in found]
 
     def add_called(self, seed: int, score: float) -> None:
         names = self.corpus.names.uses.of(seed)

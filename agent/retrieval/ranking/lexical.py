@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.index import WORD, Terms, term_hash, without_suffix
+from agent.retrieval.index import WORD, Terms, spread, term_hash, without_suffix
 from agent.retrieval.ranking.mentions import MentionPlace, Mentions, text_parts
 from agent.shared.secrets import is_secret_path
 
@@ -186,8 +186,7 @@ def _path_postings(
 def _of_pieces(postings: _Postings, corpus: Corpus) -> _Postings:
     first = np.array(corpus.first_piece, dtype=np.int64)
     sizes = np.diff(first)[postings.owner]
-    starts = np.repeat(first[postings.owner] - np.cumsum(sizes) + sizes, sizes)
-    owner = starts + np.arange(int(sizes.sum()))
+    owner = spread(first[postings.owner], sizes)
     return _Postings(owner, np.repeat(postings.term, sizes), np.repeat(postings.weight, sizes))
 
 
