@@ -173,10 +173,7 @@ def build_overlay(
     file_limit: int = MAX_OVERLAY_FILE_BYTES,
     total_limit: int = MAX_OVERLAY_BYTES,
 ) -> tuple[Mapping[str, bytes | None], tuple[str, ...]]:
-    """Return what turns a checkout of the commit into the work tree (path to bytes, None for a
-    deleted file), and notes that name what is left out. Raises RepositoryError above `total_limit`
-    bytes.
-    """
+    """Return what turns a checkout into the work tree, and notes. Raises RepositoryError."""
     changed = [finding for finding in findings if finding.state not in _NOT_CARRIED]
     left_out = [finding for finding in changed if not _is_carried(finding, file_limit)]
     carried = [finding for finding in changed if _is_carried(finding, file_limit)]

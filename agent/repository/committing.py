@@ -83,8 +83,8 @@ def check_branch_name(git: GitRepository, branch: str) -> str:
 def commit_changes(
     git: GitRepository, changes: Sequence[FileChange], base: str, branch: str, message: str
 ) -> str | CommitRefused:
-    """Commit the changes on top of `base` as the new branch, and return the commit's id. Changes to
-    another state of a file are merged. Raises ConfigurationError and RepositoryError.
+    """Commit the changes on top of `base` as the new branch, merged where files differ; return the
+    commit's id. Raises ConfigurationError and RepositoryError.
     """
     reference = check_branch_name(git, branch)
     author = _author(git)

@@ -219,9 +219,7 @@ class GitRepository:
         return dict(batch_contents(self._read("cat-file", "--batch", "--buffer", stdin=stdin)))
 
     def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
-        """Return the last `limit` commits of the history of a commit with itself, newest first, no
-        merges. The end of a shallow clone is left out, since it seems to add every file.
-        """
+        """Return the last `limit` commits of a history, without merges and shallow ends."""
         listing = self._read(
             "rev-list", "--no-merges", f"--max-count={limit}", "--end-of-options", commit,
             configuration=_PLAIN_WALK,
@@ -230,9 +228,7 @@ class GitRepository:
         return tuple(oid for oid in listing.decode("ascii").split() if oid not in ends)
 
     def messages(self, commit: str, limit: int) -> bytes:
-        """Return the last `limit` commits of the history of a commit with merges, newest first.
-        Each is `<id> NUL <ids of its parents> NUL <subject> NUL <body> NUL`.
-        """
+        """Return `<id> NUL <parents> NUL <subject> NUL <body> NUL` of commits, newest first."""
         return self._read(
             "log", "--no-color", "--no-notes", "--no-show-signature", "--no-mailmap",
             "--encoding=UTF-8", "--format=tformat:%H%x00%P%x00%s%x00%b%x00",

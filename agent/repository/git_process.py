@@ -66,8 +66,7 @@ class GitRunner:
         paths: int | None = None,
     ) -> GitOutput:
         """Run git with only `variables` and `secrets` in its environment; `secrets` are on no
-        command line. The output has at most `paths` records that end with NUL. Raises
-        RepositoryError for more, when git cannot be started, and after `seconds`.
+        command line, and the output has at most `paths` records. Raises RepositoryError.
         """
         # GitPython can only add to the caller's environment. A GIT_DIR or GIT_CONFIG_COUNT in it
         # must not reach git, so `env -i` starts with an empty one.

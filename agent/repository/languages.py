@@ -158,9 +158,7 @@ _PROJECT_LANGUAGES = frozenset({"javascript", "typescript", "tsx", "ruby"})
 
 
 def is_test_path(path: str) -> bool:
-    """Whether the file is a test or belongs to tests: by its name, by a folder `tests`, or by a
-    folder `test` or `testing` at the top or below `src` (`django/test/client.py` is no test).
-    """
+    """Whether the file is a test or belongs to tests (`django/test/client.py` does not)."""
     folder, _, name = path.rpartition("/")
     if _TEST_NAME.fullmatch(name.lower()) or _TEST_CLASS_FILE.fullmatch(name):
         return True

@@ -20,9 +20,8 @@ from agent.types.protocols import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A repository on disk. `root`: the top of the work tree, or the git directory if `bare`.
-    `git_dir` is a directory, or a `.git` file that names one. `inside`: the given path relative to
-    `root`.
+    """A repository on disk. `root`: top of the work tree or a bare git directory. `git_dir`: may be
+    a `.git` file. `inside`: the given path relative to `root`.
     """
 
     root: Path
@@ -73,8 +72,8 @@ _PROJECT_FILES = frozenset(
 
 
 def find_scope(location: Location, given: Path | None, files: Collection[str]) -> str:
-    """Return the scope as a path below the root, "" for the whole repository. `given` None: the
-    project around the folder of `location`. Raises RepositoryError for a folder without `files`.
+    """Return the scope as a path, "" for all; None takes the project around. Raises
+    RepositoryError.
     """
     if given is None:
         return _project_around(location.inside, files)

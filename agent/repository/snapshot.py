@@ -71,9 +71,9 @@ def take_snapshot(
     exclude: Collection[Path] = (),
     scope: Path | None = _WHOLE,
 ) -> RepositorySnapshot:
-    """Read the files of `commit`, or of the work tree as `dirty` says, without writing to the
-    repository. `exclude`: untracked files to leave out. `scope`: folder that a run is limited to,
-    None for the project around `repo`. Raises RepositoryError, also if no usable file is left.
+    """Read the files of `commit`, or of the work tree as `dirty` says, without untracked files in
+    `exclude`. `scope` None: the project around `repo`. Raises RepositoryError, also for no usable
+    file.
     """
     with open_repository(repo) as git:
         if git.bare and commit is None:

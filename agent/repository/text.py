@@ -38,8 +38,8 @@ _COOKIE_SEARCH_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """Text with `\\n` line ends and without byte-order mark (`bom`). `encoding` is a Python codec,
-    `newline` the style of the bytes. `replaced`: some bytes fit no encoding.
+    """Text with `\\n` line ends. `encoding`: Python's codec; `replaced`: bytes that fit no
+    encoding.
     """
 
     text: str

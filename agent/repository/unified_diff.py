@@ -37,9 +37,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffHunk:
-    """One hunk. `old` and `new`: first lines as in its header; a side without lines is named by the
-    line before it. `place` is the text after the ranges.
-    """
+    """One hunk. `old`, `new`: lines in its header; `place`: the text after them."""
 
     old: int
     new: int
@@ -59,9 +57,8 @@ class FileDiff:
 
 
 def read_diff(data: bytes, *, any_folder: bool = False) -> tuple[FileDiff, ...]:
-    """Return the files of a diff in its order; () for a text without a diff. Raises DiffError.
-    Names lose `a/` and `b/`; with `any_folder` their first folder. Text around files and hunks is
-    skipped.
+    """Return the files of a diff in its order. Raises DiffError. Names lose `a/` and `b/`, with
+    `any_folder` their first folder. Text around files and hunks is skipped.
     """
     reader = _Reader(data, any_folder=any_folder)
     reader.read()

@@ -16,8 +16,6 @@ from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.index.contents import PieceTerms
-
 
 def random_ensemble(
     names: Sequence[str], seed: int, *, trees: int = 5, depth: int = 3, slope: float = 8.0
@@ -88,17 +86,3 @@ def write_models(folder: Path, *, ranker: bool = True, static: bool = True) -> P
 def rows_at_random(names: Sequence[str], count: int, seed: int) -> NDArray[np.float32]:
     """(count, len(names)) in 0..1."""
     return np.random.default_rng(seed).random((count, len(names)), dtype=np.float32)
-
-
-class LengthEncoder:
-    """A `PieceEncoder`: two numbers a piece, how many terms its text and its name have."""
-
-    dimension = 2
-    fingerprint = "length"
-    path = Path("unused")
-
-    def encode(self, terms: PieceTerms, /) -> bytes:
-        """int8 (terms.size, 2)."""
-        columns = (terms.counts, terms.name_counts)
-        lengths = [np.bincount(terms.pieces, column, terms.size) for column in columns]
-        return np.stack(lengths, axis=1).astype(np.int8).tobytes()

@@ -170,8 +170,8 @@ class ContextBuilder:
         return self._tokens[share.view.path]
 
     def choose(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int, *, parts: bool) -> None:
-        """Add the chunks that fit into `limit`, in this order. With `parts`, no chunk takes more
-        than its share, and an oversized one of the first ranks is shown in part.
+        """Add the chunks that fit into `limit`, in this order; with `parts`, also shares of large
+        ones.
         """
         for rank, scored in ranked:
             if cut_by := self._consider(rank, scored, limit, parts=parts):

@@ -63,9 +63,8 @@ class BatchEmbedder(Protocol):
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
     ) -> NDArray[np.float32]:
-        """Embed 1 to `max_batch` non-empty texts: shape (len(texts), d), not necessarily
-        normalised. Raises InputTooLong, EmbeddingsUnsupported, AuthenticationFailed and
-        UnknownModel, which are not retried, or another ProviderError, which is.
+        """Embed 1 to `max_batch` non-empty texts, shape (len(texts), d). Raises ProviderError,
+        whose kinds of a permanent refusal are not retried.
         """
 
 
@@ -109,9 +108,7 @@ class ParallelEmbedder:
         return self._model.name
 
     async def embed(self, texts: Sequence[str], *, kind: EmbeddingKind) -> NDArray[np.float32]:
-        """Embed `texts` in their order: float32 (len(texts), d), rows L2-normalised, zero for blank
-        texts and those that failed. Raises ProviderError if none could be embedded.
-        """
+        """Embed `texts`: float32 (len(texts), d), L2-normalised or zero. Raises ProviderError."""
         if self._off is not None:
             raise type(self._off)(str(self._off))
         keys = [vector_key(self.name, kind, text) if text.strip() else b"" for text in texts]

@@ -32,9 +32,8 @@ NAME_BOOST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StaticEncoder:
-    """`v` terms of `d` dimensions: `hashes` uint64 (v,), ascending; `vectors` int8 (v, d) times
-    `scales` float32 (v,); `query_weights`, `document_weights` float32 (v,). `path`: the file, for
-    worker processes.
+    """`v` terms of `d` dimensions: ascending `hashes` uint64 (v,), `vectors` int8 (v, d) times
+    `scales` float32 (v,), weights of terms float32 (v,). Workers load it from `path`.
     """
 
     fingerprint: str

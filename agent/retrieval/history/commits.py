@@ -1,6 +1,5 @@
 """Messages, changed files, renames and changed functions of past commits, by two calls of `git log`
-a batch. In hunks without context every line of content begins with `+`, `-` or `\\`, so contents
-cannot imitate git's own lines, whose headers name the function (gitattributes(5)).
+a batch. In hunks without context each line of content has a mark, so it cannot imitate git's own.
 """
 
 from __future__ import annotations

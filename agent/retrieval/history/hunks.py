@@ -53,9 +53,7 @@ DEFAULT_PATTERNS = ("generated/",)
 
 
 def is_chosen(path: str, patterns: Sequence[str]) -> bool:
-    """Whether hunks of this path are read. As in a `.gitignore`, a glob excludes, `!` before it
-    includes, and the last match decides; `name/` matches a folder. Else the built-in rules decide.
-    """
+    """Whether hunks of this path are read: the last matching glob decides, as in a `.gitignore`."""
     for pattern in reversed(patterns):
         glob = pattern.removeprefix("!")
         if _matches(path, glob):

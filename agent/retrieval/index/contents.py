@@ -58,9 +58,8 @@ _KEYWORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PieceTerms:
-    """Terms of pieces. `vocabulary` uint64 (v,), ascending `term_hash`es. `pieces`, `terms` int64
-    (m,), ordered by term, are indices; `counts`, `name_counts` int64 (m,) occurrences in text and
-    symbol.
+    """Terms of pieces: ascending `vocabulary` uint64 (v,); `pieces`, `terms` indices and counts
+    int64 (m,), ordered by term.
     """
 
     size: int
@@ -72,8 +71,8 @@ class PieceTerms:
 
 
 class PieceEncoder(Protocol):
-    """Computes a vector for every piece from its terms alone. Pure; `dimension` is above 0.
-    `fingerprint` changes with anything that changes a vector. Workers load their own from `path`.
+    """Computes a vector for every piece from its terms alone. `fingerprint` changes with the
+    vectors.
     """
 
     @property

@@ -131,9 +131,8 @@ class CorpusNames:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """`n` pieces of `f` files by path and start; `m` postings of the query's terms. `piece`, `term`
-    int64 (m,): indices of pieces and sorted query terms; lengths in terms. `vectors` int8 (rows,
-    dimension) each, together n rows, or none without an encoder.
+    """`n` pieces of `f` files by path and start; `m` postings of the query's terms. `vectors` int8
+    (rows, dimension) each, together n rows, or none without an encoder.
     """
 
     files: tuple[SourceFile, ...]

@@ -1,6 +1,6 @@
 """Builds a corpus from a snapshot: known groups of files come from the cache, others are cut, many
-of them in workers. A worker is this module as a program: a request is one frame, a JSON array of
-`[language, text]`, the answer the encoded block.
+in workers. A worker is this module: a request is a JSON array of `[language, text]`, the answer a
+block.
 """
 
 from __future__ import annotations

@@ -99,10 +99,7 @@ class PathTable:
             self._by_name[path.rpartition("/")[2].lower()].append((number, path))
 
     def find(self, mention: str) -> tuple[int, ...]:
-        """Return the files that share the longest tail of components with the mention, at least two
-        (`/usr/lib/site-packages/pkg/mod.py` is `src/pkg/mod.py`), or one if either is only a file
-        name.
-        """
+        """Return the files that share the longest tail with the mention."""
         parts = _path_parts(mention.lower())
         tails: list[tuple[int, int]] = []
         for number, path in self._by_name.get(parts[-1] if parts else "", ()):
@@ -217,9 +214,8 @@ class _ModuleTable:
                 self._by_leaf[parts[-1]].append((number, parts))
 
     def find(self, name: str) -> tuple[tuple[int, ...], str, list[int]]:
-        """Return the files of the longest prefix of `name` that is a module, the rest of the name,
-        and the pieces that it names. A prefix of one part counts only if the module defines the
-        rest.
+        """Return the files of the longest prefix that is a module, the rest, and the pieces it
+        names.
         """
         parts = name.split(".")
         for length in range(len(parts), 0, -1) if len(parts) > 1 else ():

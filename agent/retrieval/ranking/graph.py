@@ -30,9 +30,9 @@ _MAX_IMPORTERS = 2_000  # most lines that are resolved to find importers of one 
 
 
 def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, float]) -> Evidence:
-    """Return evidence for the neighbours of the seeds, whose scores are in (0, 1]. Features of
-    pieces: "calls", "called-by", "inherits", "same-name"; of files: "imports", "imported-by". A
-    value is the seed's score divided by the number of pieces or files that the name may mean.
+    """Return "calls", "called-by", "inherits" and "same-name" of pieces, "imports" and
+    "imported-by" of files, for seeds with scores in (0, 1]. What a name may mean shares the seed's
+    score.
     """
     evidence = Evidence()
     links = _PieceLinks(corpus, evidence)

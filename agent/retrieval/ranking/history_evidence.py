@@ -34,9 +34,7 @@ _COCHANGE_PRIOR = 3.0  # changes; keeps the index low for two files that changed
 
 
 def history_evidence(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> Evidence:
-    """Return features "history" and "churn" of files and "history-function" of pieces, each with
-    a maximum of 1. Each note names the commit that contributed most.
-    """
+    """Return features "history" and "churn" of files, "history-function" of pieces."""
     evidence = Evidence()
     shares = _shares(table, similarities(table, query))
     numbers = _file_numbers(corpus)
@@ -132,9 +130,8 @@ def _piece_touches(
 
 
 def cochange(table: HistoryTable, paths: Iterable[str]) -> dict[str, float]:
-    """Return other files that changed together with the given ones in commits of up to MAX_FILES
-    files, best first. The value is Jaccard's index, |both| / (|either| + prior), the highest over
-    them.
+    """Return other files that changed together with these, by the highest Jaccard index with a
+    prior.
     """
     numbers = {path: number for number, path in enumerate(table.paths)}
     small = table.sizes[table.touch_commit] <= MAX_FILES

@@ -40,9 +40,7 @@ MAX_QUERY_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LexicalQuery:
-    """Distinct `terms` by ascending hash: `hashes` uint64 (q,), weights float64 (q,) for the whole
-    problem, and for its parts, 0 for terms that are not in the part.
-    """
+    """Distinct `terms` by ascending hash: `hashes` uint64 (q,), weights float64 (q,)."""
 
     terms: tuple[str, ...]
     hashes: NDArray[np.uint64]
@@ -77,8 +75,8 @@ def _weights(counts: Counter[str]) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Documents as bags of the query's terms: `owner`, `term` int64 (m,); `saturated` float64 (m,):
-    frequency after BM25's saturation and length normalisation; `rarity` float64 (q,).
+    """Pairs of documents and the query's terms: `owner`, `term` int64 (m,); `saturated` float64
+    (m,): BM25's frequency; `rarity` float64 (q,).
     """
 
     size: int
@@ -102,10 +100,7 @@ class Bag:
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """Pieces (name, path, text) and files (path, text) for one query. `names` float64 (n,): weight
-    of its terms in a piece's name. `path_coverage` float64 (f,): share of its weight in a file's
-    path.
-    """
+    """Pieces and files for one query; names of pieces (n,); `path_coverage` float64 (f,)."""
 
     pieces: Bag
     files: Bag

@@ -119,9 +119,8 @@ _FILENAME_BONUS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetrievalOptions:
-    """Parts and sizes of ranking. `original`: the system before this one, for comparison.
-    `prefilter`: chunks that are embedded; 50 lose functions that word statistics rank lower.
-    `max_results`: chunks in a ranking, far more than any budget holds.
+    """Parts and sizes of ranking. `original`: the system before this one. `prefilter`: chunks that
+    are embedded (50 lose functions). `max_results`: chunks in a ranking.
     """
 
     original: bool = False

@@ -72,9 +72,7 @@ _ASIDE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Signals of `n` pieces and `f` files, float64, normalised to a maximum of 1. `pieces`,
-    `files`: the plain sums. `piece_columns` and `file_columns` hold the dense features by name.
-    """
+    """Plain sums of `n` pieces and `f` files, and dense features by name; float64, at most 1."""
 
     corpus: Corpus
     evidence: Evidence

@@ -60,9 +60,7 @@ UNRANKED = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Chunks and files in the order `-score, path, start`, out of `total` chunks. `notes` say what
-    was missing. `learned`: scores are the ranker's margins.
-    """
+    """Chunks and files in total order. `learned`: scores are the ranker's margins."""
 
     chunks: tuple[ScoredChunk, ...]
     files: tuple[ScoredFile, ...]
