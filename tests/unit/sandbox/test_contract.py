@@ -109,12 +109,12 @@ def test_the_environment_is_exactly_the_fixed_one_and_the_commands(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOST_SECRET", "hunter2")
-    result = run.shell("env", environment={"EXTRA": "a=b", "LANG": "C"})
+    result = run.shell("env", environment={"EXTRA": "a=b \u00e9", "LANG": "C"})
     found = dict(line.partition("=")[::2] for line in result.stdout.decode().splitlines())
     changing = {"HOME", "TMPDIR", "PYTHONPYCACHEPREFIX", "PWD", "OLDPWD", "_", "SHLVL"}
     changing |= {"SANDBOX_RUN"}
     assert {name: found[name] for name in sorted(set(found) - changing)} == {
-        "EXTRA": "a=b",
+        "EXTRA": "a=b \u00e9",
         "LANG": "C",
         "LOGNAME": "sandbox",
         "PATH": "/usr/local/bin:/usr/bin:/bin",

@@ -16,7 +16,10 @@ from tests.support.behaviours import Good
 from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
 
-_ASK = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).status)"
+_ASK = (
+    "import sys, urllib.request as r; print('dns' in open('/etc/nsswitch.conf').read());"
+    "print(r.urlopen(sys.argv[1], timeout=5).status)"
+)
 
 
 def ask(url: str, *, network: bool) -> RunResult:
@@ -31,19 +34,11 @@ def test_bwrap_shows_the_network_only_on_request() -> None:
     require_bwrap()
     with ScriptedProvider([Good("{}")]) as server:
         url = f"{server.base_url}/models"
-        assert ask(url, network=False).exit_code == 1
+        hidden = ask(url, network=False)
+        assert (hidden.exit_code, hidden.stdout) == (1, b"False\n")  # and no name is resolved
         assert not server.requests
         shown = ask(url, network=True)
-    assert (shown.exit_code, shown.stdout) == (0, b"200\n"), shown.stderr
-
-
-@pytest.mark.parametrize("network", [True, False])
-def test_names_are_resolved_only_with_the_network(network: bool) -> None:
-    require_bwrap()
-    with empty_workspace(mount=Path("/work")) as tree:
-        command = Command(("cat", "/etc/nsswitch.conf"), network=network)
-        found = BwrapSandbox().run(command, tree)
-    assert (b"hosts: files dns" in found.stdout) is network
+    assert (shown.exit_code, shown.stdout) == (0, b"True\n200\n"), shown.stderr
 
 
 def test_landlock_refuses_rather_than_runs_without() -> None:

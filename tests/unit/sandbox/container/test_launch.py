@@ -37,22 +37,22 @@ def launched(
     return done, status.read_bytes()
 
 
-def test_it_says_how_it_went(tmp_path: Path) -> None:
-    done, said = launched(tmp_path, ("sh", "-c", "echo out; echo err >&2; exit 7"), {})
-    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+@pytest.mark.parametrize(
+    ("argv", "code", "stdout", "stderr"),
+    [
+        (("sh", "-c", "echo out; echo err >&2; exit 7"), 7, b"out\n", b"err\n"),
+        (("sh", "-c", "kill -SEGV $$"), 139, b"", b""),  # the shell says nothing of a signal
+        (("no-such-program",), 127, b"", b"no-such-program"),
+    ],
+)
+def test_it_says_how_it_went(
+    tmp_path: Path, argv: tuple[str, ...], code: int, stdout: bytes, stderr: bytes
+) -> None:
+    done, said = launched(tmp_path, argv, {})
+    assert (done.returncode, done.stdout) == (code, stdout)
+    assert stderr in done.stderr
     status = read_status(said)
     assert (status.started, status.ended) == (True, True)
-
-
-def test_the_shell_says_nothing_of_a_signal(tmp_path: Path) -> None:
-    done, _ = launched(tmp_path, ("sh", "-c", "kill -SEGV $$"), {})
-    assert (done.returncode, done.stderr) == (139, b"")
-
-
-def test_a_missing_program_is_told(tmp_path: Path) -> None:
-    done, _ = launched(tmp_path, ("no-such-program",), {})
-    assert done.returncode == 127
-    assert b"no-such-program" in done.stderr
 
 
 def test_a_missing_directory_is_a_problem_and_nothing_runs(tmp_path: Path) -> None:
