@@ -25,6 +25,8 @@ from agent.search.documents import DocumentSource
 from agent.search.fusion import (
     CORPUS_WEIGHTS,
     ProjectWords,
+    WordIndex,
+    build_word_index,
     code_relevance,
     merged,
     ordered,
@@ -48,7 +50,6 @@ from agent.search.precomputed import VectorSource
 from agent.search.project import SearchPaths, project_name
 from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
-from agent.search.word_index import WordIndex, build_word_index
 from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason

@@ -1,8 +1,4 @@
-"""The composition root: builds the real parts from settings and passes them in.
-
-Each kind of part has its own module. Functions import heavy packages themselves, so that a command
-only pays for what it uses.
-"""
+"""Composes the parts of one run. Functions import heavy packages only where they use them."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from agent.types.events import Notice
 from agent.types.protocols import (
     BackgroundFinder,
     ChatModel,
-    IntentFinder,
     Reporter,
     Retriever,
     Services,
@@ -67,12 +62,6 @@ def make_planner(
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
     return Planner(make_index(settings, reporter), counter, calls=calls, width=beam)
-
-
-def make_finder(retriever: Retriever) -> IntentFinder | None:
-    """Make the action `find` if its package is installed: the miner bundle leaves it out."""
-    installed = find_spec("agent.search") is not None  # imports only `agent`
-    return LateFinder(retriever) if installed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +196,8 @@ async def open_services(
             chat=chat,
             validator=validator,
             reporter=reporter,
-            finder=make_finder(retriever),
+            # the miner bundle leaves the package out; `find_spec` imports only `agent`
+            finder=LateFinder(retriever) if find_spec("agent.search") else None,
             escalation=None if escalation is None else masked(escalation),
             locator=None if locator is None else masked(locator),
             background=make_background(settings, chat, reporter),

@@ -1,8 +1,4 @@
-"""Builds pools, stores, memory, intents and passages for prompts from settings.
-
-`agent solve` imports this module only if a setting names a corpus or adds words. The miner bundle
-does not contain it.
-"""
+"""Builds pools, stores, memory, intents and passages for prompts. Not in the miner bundle."""
 
 from __future__ import annotations
 

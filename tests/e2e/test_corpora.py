@@ -121,29 +121,6 @@ def test_index_then_search_then_nothing_to_embed(user: User, repository: Path) -
 
 
 @pytest.mark.slow
-def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
-    def reply(request: Any) -> str:
-        name = request.prompt.split("<symbol")[1].split('name="')[1].split('"')[0]
-        return json.dumps(
-            {"intents": [f"I want the pelicans of {name} number {n}" for n in range(5)]}
-        )
-
-    with ScriptedProvider([Computed(reply)]) as provider:
-        model = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": provider.model}
-        first = user.index(repository, "intent", "--intents", "llm", **model)
-        symbols = len(provider.chats)
-        second = user.index(repository, "intent", "--intents", "llm", **model)
-        assert len(provider.chats) == symbols == first["intents"]["written"] > 3
-    assert second["intents"] == {
-        "known": symbols, "written": 0, "failed": 0, "left": 0, "error": "",
-    }  # fmt: skip
-    assert embedded(second) == {"intent": 0}
-    found = user.search(repository, "pelicans of sendOrder", "intent")
-    assert found["results"][0]["symbol"] == "sendOrder"
-    assert found["results"][0]["tags"] == ["model"]
-
-
-@pytest.mark.slow
 def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Path) -> None:
     edit = {"path": "shop/cart.py", "search": "return sum(prices)", "replace": "return 0"}
     issue = user.home / "issue.md"
@@ -259,35 +236,6 @@ def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: 
     assert done.returncode == 8
     assert "PATCHSHOT_MAX_COST" in done.stderr
     assert "[intent]" in done.stdout  # by templates, all the same
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) -> None:
-    import resource
-
-    root = many_functions(make_repository)
-    user.index(root, "code")  # the caches, which are done without where the disk is full
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*AGENT, *arguments, "--repo", str(root), "--corpus", "docs", "-q",
-             "--store", user.store],
-            cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
-            env=agent_environment(user.home),
-        )  # fmt: skip
-
-    searched = call("search", "handles a case of the table")
-    assert searched.returncode == 0, searched.stderr
-    assert "[docs]" in searched.stdout
-    done = call("index")
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("agent: ")
-    assert "Traceback" not in done.stderr
-    assert user.index(root, "docs")["corpora"]["docs"]["complete"]
 
 
 def test_a_past_change_is_labelled_with_its_pull_request(user: User, merged: Path) -> None:

@@ -80,18 +80,14 @@ def requested_corpora(
     from agent.search import Label
     from agent.wiring.search import read_labels
 
-    if names := _corpus_names(given):
-        return read_labels(names)
+    if given["corpus"]:
+        return read_labels(given["corpus"])
     if settings.corpora:
         return read_labels((Label.CODE.value, *settings.corpora))
     others = (given.get(name) for name in ("fresh", "symbols"))
     if given.get("intents") == "llm" or "store" in flags or any(others):
         return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
     return (Label.CODE,)
-
-
-def _corpus_names(given: Mapping[str, Any]) -> list[str]:
-    return [name.strip() for part in given["corpus"] for name in part.split(",") if name.strip()]
 
 
 # ------------------------------------------------------------------------------------- agent search
@@ -124,7 +120,7 @@ def _corpus_names(given: Mapping[str, Any]) -> list[str]:
 @options.flag("--explain --verbose -v", "Show the signed parts that add up to each score.")
 def search_command(flags: Mapping[str, Any], **given: Any) -> int:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
-    if "vectors" in _corpus_names(given):
+    if "vectors" in ",".join(given["corpus"]).split(","):
         if given["precomputed"] is not None:
             flags = {**flags, "precomputed": given["precomputed"]}
     elif given["precomputed"] is not None or given["vector"] or given["tag"]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -17,7 +15,6 @@ from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plan_search import MAX_INTENTS, key_of
 from agent.search.plans import Planned, find_places, read_plans
 from agent.types import Completion, ParseFailure, Problem, Usage
-from tests.conftest import ROOT
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 from tests.support.planning import FILES, OPTIONS, PROBLEM, make_planner, rank
@@ -152,27 +149,3 @@ def test_the_action_is_offered_only_where_it_is_switched_on() -> None:
     added = [line for line in on.split("\n") if line not in off.split("\n")]
     assert len(added) == 2
     assert '"action": "find"' in added[0]
-
-
-_USE = r"""
-import asyncio, sys
-from agent.wiring.composition import make_finder
-from agent.wiring.retrieval import make_retriever
-from agent.settings import Settings
-from tests.support.fakes import MemorySnapshot
-from tests.support.ignored_events import ignore
-
-settings = Settings()
-finder = make_finder(make_retriever(settings, None, ignore))
-before = "agent.search" in sys.modules
-snapshot = MemorySnapshot({"prices.py": "def parse_price(text):\n    return int(text)\n"})
-text = asyncio.run(finder.find(["Find what parses a price"], snapshot))
-print(before, "agent.search" in sys.modules, "parse_price" in text)
-"""
-
-
-def test_the_action_of_a_run_is_imported_when_it_is_used() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _USE], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split() == ["False", "True", "True"], done.stderr

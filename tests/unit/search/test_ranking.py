@@ -4,9 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.search.fusion import CORPUS_WEIGHTS, merged, ordered, rank_corpus, rank_score, weights_of
+from agent.search.fusion import (
+    CORPUS_WEIGHTS,
+    WordIndex,
+    build_word_index,
+    merged,
+    ordered,
+    rank_corpus,
+    rank_score,
+    weights_of,
+)
 from agent.search.passages import Label, Passage, PoolHit, read_query
-from agent.search.word_index import WordIndex, build_word_index
 
 MANY = 120
 

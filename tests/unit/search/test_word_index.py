@@ -6,9 +6,8 @@ import pytest
 
 from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.lexical import K1, B
-from agent.search.fusion import rank_corpus, weights_of
+from agent.search.fusion import build_word_index, rank_corpus, weights_of
 from agent.search.passages import Label, Passage, read_query
-from agent.search.word_index import build_word_index
 
 
 def passage(text: str, symbol: str = "") -> Passage:
