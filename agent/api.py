@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -179,17 +179,17 @@ async def context_async(
     issue = _problem(problem)
     target = await _open(repo, commit, dirty, on_event, settings)
     target = replace(target, snapshot=await asyncio.to_thread(in_scope, issue, target.snapshot))
-    async with _ranked(issue, target) as ranking:
-        bundle = await asyncio.to_thread(
-            pack,
-            issue,
-            ranking,
-            target.snapshot,
-            make_counter(target.settings.model),
-            packing_options(target.settings),
-            chunker=TreeSitterChunker(),
-        )
-        return Context(bundle.text, make_receipt(ranking, bundle))
+    ranking = await _ranked(issue, target)
+    bundle = await asyncio.to_thread(
+        pack,
+        issue,
+        ranking,
+        target.snapshot,
+        make_counter(target.settings.model),
+        packing_options(target.settings),
+        chunker=TreeSitterChunker(),
+    )
+    return Context(bundle.text, make_receipt(ranking, bundle))
 
 
 async def search_async(
@@ -210,9 +210,9 @@ async def search_async(
 
     asked = _problem(query)
     target = await _open(repo, commit, dirty, on_event, settings)
-    async with _ranked(asked, target) as ranking:
-        found = named_first(asked.text, matching_chunks(asked.text, ranking))
-        return tuple(hit for hit, _ in found[:limit])
+    ranking = await _ranked(asked, target)
+    hits = named_first(asked.text, matching_chunks(asked.text, ranking))
+    return tuple(hit for hit, _ in hits[:limit])
 
 
 def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -271,12 +271,11 @@ def _ignore(event: Event) -> None:
     pass
 
 
-@asynccontextmanager
-async def _ranked(problem: Problem, target: _Target) -> AsyncIterator[Ranking]:
+async def _ranked(problem: Problem, target: _Target) -> Ranking:
     from agent.wiring import open_retriever
 
     async with open_retriever(target.settings, target.report) as retriever:
-        yield await retriever.rank(problem, target.snapshot)
+        return await retriever.rank(problem, target.snapshot)
 
 
 def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:

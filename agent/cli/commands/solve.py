@@ -199,8 +199,8 @@ def _check_model(settings: Settings, replay: Path | None) -> None:
         try:
             endpoint(settings)
         except ConfigurationError as error:
-            hint = "; Ollama is at http://127.0.0.1:11434/v1, and `agent demo` needs no model"
-            raise ConfigurationError(f"{error}{hint if settings.model is None else ''}") from None
+            hint = "; `agent demo` needs no model" if settings.model is None else ""
+            raise ConfigurationError(f"{error}{hint}") from None
     in_image = settings.image is not None  # then the interpreter is the image's
     if settings.python is not None and not in_image and not settings.python.expanduser().exists():
         raise ConfigurationError(
