@@ -205,19 +205,6 @@ def test_the_reproduction_test_joins_on_request() -> None:
     assert [(f.index, f.kind) for f in refused.failures] == [(1, "exists")]
 
 
-def test_bytes_are_kept_through_several_edits() -> None:
-    before = b"\xef\xbb\xbfa = 1\r\nb = '\xc3\xa9'\nc = 3\r\nd = 4"
-    files = MemoryFiles({"m.py": before})
-    outcome = applied(
-        SearchReplace("m.py", "a = 1\n", "a = 1\nA = 1\n"),
-        SearchReplace("m.py", "b = 'é'\nc = 3\n", "b = 'è'\nc = 3\n"),
-        SearchReplace("m.py", "d = 4\n", "d = 5\n"),
-        files=files,
-    )
-    after = b"\xef\xbb\xbfa = 1\r\nA = 1\r\nb = '\xc3\xa8'\nc = 3\r\nd = 5"
-    assert outcome.changes == (FileChange("m.py", before, after),)
-
-
 # ----------------------------------------------------------------------- edits that meet each other
 
 LETTERS = MemoryFiles({"l.py": "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\n"})

@@ -92,16 +92,8 @@ def test_contents(before: bytes | str | None, after: bytes | str | None) -> None
 @pytest.mark.parametrize(
     "path",
     [
-        "a b.py",
-        "dir x/a b",
-        "é/文件.py",
-        'q"uote.py',
-        "t\tab",
-        "new\nline",
-        "b\\s",
-        "\x7f",
-        "-x",
-        "b/a",
+        *("a b.py", "dir x/a b", "é/文件.py", 'q"uote.py', "t\tab", "new\nline", "b\\s", "\x7f"),
+        *("-x", "b/a"),
     ],
 )
 @pytest.mark.parametrize(
@@ -138,21 +130,6 @@ def test_git_reproduces_the_bytes(
     ]
     if changes:
         check(*changes)
-
-
-def test_context_is_shared_and_split() -> None:
-    lines = [f"line {n}\n" for n in range(40)]
-    near = [*lines]
-    near[10], near[17] = "x\n", "y\n"  # six lines between: one hunk
-    far = [*lines]
-    far[10], far[18] = "x\n", "y\n"  # seven: two
-    counts = [
-        unified_diff([FileChange("f", "".join(lines).encode(), "".join(changed).encode())]).count(
-            b"\n@@ "
-        )
-        for changed in (near, far)
-    ]
-    assert counts == [1, 2]
 
 
 def _big(kind: str) -> tuple[list[bytes], list[bytes]]:

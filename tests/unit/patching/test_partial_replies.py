@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching import edit_as_json, joined_reply, parse_reply
+from agent.patching import joined_reply, parse_reply
 from agent.types import (
     CreateFile,
     DeleteFile,
@@ -17,7 +17,6 @@ from agent.types import (
     OutdatedTest,
     ParseFailure,
     PatchProposal,
-    RenameFile,
     ReplaceSymbol,
     ReproductionTest,
     SearchReplace,
@@ -89,36 +88,6 @@ def test_without_an_earlier_reply_there_is_nothing_to_keep() -> None:
     assert isinstance(found, ParseFailure)
     assert found.reason == (
         "edits: there is no earlier reply with edits to refer to; give all edits"
-    )
-
-
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\\\r"), max_size=8)
-PATHS = st.sampled_from(["a.py", "b/c.py", "d.txt"])
-SOME_EDIT = st.one_of(
-    st.builds(SearchReplace, PATHS, TEXTS, TEXTS, st.none() | st.integers(1, 9)),
-    st.builds(ReplaceSymbol, PATHS, TEXTS, TEXTS),
-    st.builds(CreateFile, PATHS, TEXTS, st.booleans()),
-    st.builds(DeleteFile, PATHS),
-    st.builds(RenameFile, PATHS, PATHS),
-)
-
-
-@given(st.lists(SOME_EDIT, min_size=1, max_size=5, unique=True), st.data())
-def test_numbered_edits_mean_what_a_whole_reply_means(edits: list[Edit], data: Any) -> None:
-    earlier = PatchProposal(tuple(edits))
-    number = data.draw(st.integers(1, len(edits)))
-    new = data.draw(SOME_EDIT)
-    wanted = [*edits[: number - 1], new, *edits[number:]]
-    told = {"edits": [{"edit": number, **edit_as_json(new)}]}
-    # An edit of the same kind keeps what the new one leaves out: its line.
-    if isinstance(new, SearchReplace) and isinstance(edits[number - 1], SearchReplace):
-        told["edits"][0].setdefault("line", -1)
-    partial = parse_reply(json.dumps(told), earlier=earlier)
-    whole = parse_reply(json.dumps({"edits": [edit_as_json(edit) for edit in wanted]}))
-    assert partial == whole or (
-        isinstance(partial, PatchProposal)
-        and isinstance(whole, PatchProposal)
-        and partial.edits == whole.edits
     )
 
 

@@ -52,19 +52,10 @@ def apply(*edits: Edit, **options: Any) -> AppliedPatch | ApplyFailure:
 @pytest.mark.parametrize(
     "path",
     [
-        "/testbed/src/shop/till.py",
-        "/repo/src/shop/till.py",
-        "/home/me/work/shop/src/shop/till.py",
-        "a/src/shop/till.py",
-        "b/src/shop/till.py",
-        "repo/src/shop/till.py",
-        "shop/till.py",
-        "till.py",
-        "SRC/shop/Till.py",
-        "shop/Till.py",
-        "src\\shop\\till.py",
-        "`src/shop/till.py`",
-        "lib/shop/core/till.py",
+        *("/testbed/src/shop/till.py", "/repo/src/shop/till.py"),
+        *("/home/me/work/shop/src/shop/till.py", "a/src/shop/till.py", "b/src/shop/till.py"),
+        *("repo/src/shop/till.py", "shop/till.py", "till.py", "SRC/shop/Till.py"),
+        *("shop/Till.py", "src\\shop\\till.py", "`src/shop/till.py`", "lib/shop/core/till.py"),
     ],
 )
 def test_a_path_that_means_one_file_is_resolved_and_reported(path: str) -> None:

@@ -65,25 +65,6 @@ _ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 
 
 @given(st.data(), _sources(), st.lists(_ENDS, min_size=14, max_size=14), _ENCODINGS, st.booleans())
-def test_what_is_outside_an_edit_keeps_every_byte(
-    data: st.DataObject, lines: list[str], ends: list[str], encoding: str, final: bool
-) -> None:
-    lines = [line.replace("b", "é") for line in lines]
-    start, end, new = data.draw(_edits(lines))
-    raw = [line + ending for line, ending in zip(lines, ends, strict=False)]
-    raw[-1] = raw[-1] if final else lines[-1]
-    outcome = _apply("".join(raw).encode(encoding), _joined(lines[start:end]), _joined(new))
-    assert isinstance(outcome, AppliedPatch)
-    after = (outcome.changes[0].after or b"").decode(encoding)
-    assert after.startswith("".join(raw[:start]))
-    assert after.endswith("".join(raw[end:]))
-    expected = _joined([*lines[:start], *new, *lines[end:]])
-    assert after.replace("\r\n", "\n") == (expected if final else expected[:-1])
-    kept = [line for line in raw[start:end] if line.rstrip("\r\n") in new]
-    assert all(line in after for line in kept)
-
-
-@given(st.data(), _sources(), st.lists(_ENDS, min_size=14, max_size=14), _ENCODINGS, st.booleans())
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_git_applies_the_diff_to_the_same_bytes(
     data: st.DataObject, lines: list[str], ends: list[str], encoding: str, final: bool
