@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.repository import PatchError, TreeFile, apply_patch, merged
+from agent.repository import PatchError, TreeFile, apply_patch
 from agent.types import FileChange
 from tests.support.git_apply import contents, git
 
@@ -207,10 +207,3 @@ def test_a_submodule_has_no_place_and_a_link_is_refused() -> None:
     assert (found.changes, found.left_out) == ((), ("sub: a submodule",))
     with pytest.raises(PatchError, match="a symbolic link"):
         apply_patch(head % 120000 + tail, Files(BASE))
-
-
-def test_the_second_changes_win() -> None:
-    first = (FileChange("a", None, b"1"), FileChange("b", None, b"1"))
-    second = (FileChange("b", None, None),)
-
-    assert merged(first, second) == (FileChange("a", None, b"1"), FileChange("b", None, None))

@@ -58,11 +58,6 @@ def test_the_budget_is_small_where_that_is_likely_enough():
     assert unlikely < CONFIDENT
 
 
-def test_a_fixed_budget_stays():
-    fixed = PackingOptions(budget=1234)
-    assert sized(fixed, FLAT, COUNTER.count)[0] is fixed
-
-
 @pytest.mark.parametrize(
     "ranking",
     [
