@@ -26,14 +26,7 @@ from agent.types.protocols import ChatModel, Reporter
 if TYPE_CHECKING:
     import httpx
 
-    from agent.llm import (
-        Budget,
-        BudgetedChatModel,
-        Endpoint,
-        Price,
-        Resolved,
-        Retrier,
-    )
+    from agent.llm import Budget, BudgetedChatModel, Endpoint, Price, Resolved, Retrier
     from agent.llm.recording import ReplayingChatModel, ReplyGate, ReplyRecording
     from agent.types import Problem
     from agent.types.protocols import TokenCounter

@@ -261,12 +261,9 @@ class VectorStore(ABC):
             self._create(name, CollectionMeta(model=model, dimension=dimension))
         meta = self._own(name)
         if meta.version != SCHEMA_VERSION:
-            advice = "upgrade patchshot, or name another collection"
-            if meta.version < SCHEMA_VERSION:
-                advice = f"run agent index --drop {name} and index again"
             raise StoreMismatch(
                 f"collection {name} is of version {meta.version}, this program reads"
-                f" {SCHEMA_VERSION}; {advice}"
+                f" {SCHEMA_VERSION}; name another one, or run agent index --drop {name}"
             )
         if (meta.model, meta.dimension) != (model, dimension):
             raise StoreMismatch(

@@ -155,10 +155,7 @@ class QdrantStore(VectorStore):
             return  # another process created it first
         if self._meta(name) is None:
             self._remove(name)
-            raise StoreError(
-                f"vector store {self.url} keeps no metadata of collections; use a Qdrant of 1.16"
-                " or newer"
-            )
+            raise StoreError(f"vector store {self.url} is too old; use a Qdrant of 1.16 or newer")
 
     def _remove(self, name: str) -> None:
         self.call("delete_collection", name)
