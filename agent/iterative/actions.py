@@ -188,8 +188,6 @@ _OUTDATED = _list_of(_object(["id", "why"], id=_TEXT, why=_TEXT, replacement=_TE
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An action: its arguments (those without `?` are required), an example and what it does."""
-
     name: str
     arguments: Mapping[str, Any]
     example: Mapping[str, Any]

@@ -29,8 +29,6 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(slots=True)
 class _Result:
-    """One result of a turn. `note` follows it and stays if it is left out."""
-
     answer: ActionResult
     note: str = ""
     elided: bool = False

@@ -125,8 +125,6 @@ def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
 
 @dataclass(slots=True)
 class _Loop:
-    """One run of the mode. `seen` counts actions with their results on a state of the files."""
-
     copy: WorkingCopy
     conversation: Conversation
     services: Services
@@ -194,7 +192,6 @@ class _Loop:
         return f"Turns left: {left}.{urge} {self.copy.state()}"
 
     async def ask(self) -> Completion:
-        """One step's call. A conversation that the server finds too long is shortened once."""
         options, chat = self.options, self.services.chat
         prompt = self.conversation.prompt(options.history_tokens)
         limit = options.max_output_tokens

@@ -96,7 +96,6 @@ class WorkingCopy:
         options: IterativeOptions,
         start: AppliedPatch | None = None,
     ) -> None:
-        """`start`: a patch whose edits are there already."""
         self._snapshot = snapshot
         self._known = known_secrets(snapshot)
         self._services = services
@@ -312,7 +311,6 @@ class WorkingCopy:
         return ReproductionTest(named.path, content) if content is not None else None
 
     def _add_edits(self, proposal: PatchProposal) -> None:
-        """Make edits of tests part of the patch, if they apply."""
         applied = apply_proposal(proposal, self._files, allow=self._options.allow)
         if isinstance(applied, AppliedPatch):
             self._add(applied)
@@ -337,7 +335,6 @@ def _list_entries(paths: Sequence[str], prefix: str) -> str:
 
 
 def _list_lines(lines: Sequence[str], limit: int) -> list[str]:
-    """At most `limit` lines, and how many more there are."""
     more = len(lines) - limit
     return [*lines] if more <= 0 else [*lines[:limit], f"... and {more} more"]
 
@@ -352,7 +349,6 @@ def _show_region(region: Region, lines: Sequence[str], end: int, wanted: int) ->
 
 
 def _describe_edit(edit: AppliedEdit) -> str:
-    """What one edit did."""
     if edit.tier in (MatchTier.CREATED, MatchTier.DELETED):
         return f"{edit.tier.value} {edit.path}"
     if edit.tier is MatchTier.RENAMED:
@@ -363,7 +359,6 @@ def _describe_edit(edit: AppliedEdit) -> str:
 
 
 def _describe_test_run(run: TestRun) -> str:
-    """Counts and failures; the output where no outcome of a test could be read."""
     outcomes = list(run.outcomes.values())
     ended = "" if run.ended == "exited" else f" (the run ended early: {run.ended})"
     if not outcomes:
@@ -377,7 +372,6 @@ def _describe_test_run(run: TestRun) -> str:
 
 
 def _describe_command(run: CommandRun, kept: Sequence[str], lost: Mapping[str, str]) -> str:
-    """How a command ended, what it printed, and what became of the files that it changed."""
     end = f"exit code {run.exit_code}" if run.ended == "exited" else f"ended: {run.ended}"
     parts = [end, _cut_middle(run.output)] if run.output else [end, "(no output)"]
     if kept:

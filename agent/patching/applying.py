@@ -88,7 +88,6 @@ def _shown(path: str) -> str:
 
 
 def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[str, str]:
-    """Return the files that would gain a key of a known form, or a mask of a value, and why."""
     before = (_text(change.before) for change in changes)
     had = {text[secret.start : secret.end] for text in before for secret in find_secrets(text)}
     written = (change for change in changes if not is_allowed(change.path, allow))
@@ -159,7 +158,6 @@ def adopt_files(
 def _put(
     tree: Tree, path: str, data: bytes | None, allow: Collection[str]
 ) -> MatchTier | RefusedPath:
-    """Write or delete one file, or say why not."""
     normal = check_path(path, allow=allow, new=not tree.exists(path))
     if isinstance(normal, RefusedPath):
         return normal

@@ -70,7 +70,6 @@ def _blob_id(content: bytes | None) -> bytes:
 
 
 def _name(prefix: str, path: str) -> bytes:
-    """Return a name as git prints it: C-quoted if it has controls, quotes or backslashes."""
     raw = (prefix + path).encode("utf-8", "surrogateescape")
     if not any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw):
         return raw
@@ -107,7 +106,6 @@ def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
 
 
 def _groups(changes: Sequence[Step]) -> Iterator[list[Step]]:
-    """Group changes whose context would touch or overlap."""
     group: list[Step] = []
     for change in changes:
         if group and change.a_start - group[-1].a_end > 2 * _CONTEXT:

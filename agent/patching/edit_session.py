@@ -208,7 +208,6 @@ class EditSession:
     # ------------------------------------------------------------------------------------ paths
 
     def _path_of(self, index: int, edit: Edit) -> str | Miss:
-        """Return the checked path that an edit means."""
         path = check_path(edit.path, allow=self.allow)
         if isinstance(path, str) and self.tree.exists(path):
             return path
@@ -245,7 +244,6 @@ class EditSession:
         )
 
     def _fits(self, path: str, edit: Edit) -> bool:
-        """Whether an edit can be applied to this file."""
         file = self._text(path)
         if isinstance(edit, CreateFile):
             return not isinstance(file, Miss) and is_version_of(file.text, plain(edit.content))

@@ -83,7 +83,6 @@ class OverlayFiles:
 
 
 def _base_of(files: FileSource) -> FileSource:
-    """Return the files without the changes of earlier replies."""
     return files.base if isinstance(files, OverlayFiles) else files
 
 
@@ -243,7 +242,6 @@ class Tree:
         return None
 
     def _ignored(self, path: str) -> Miss | None:
-        """Return why a new file would never be seen: git ignores it."""
         base = _base_of(self.files)
         rule = ignoring_rule(path, lambda name: base.read(name) if name in base.files else None)
         if rule is None:
@@ -252,7 +250,6 @@ class Tree:
         return Miss("refused-path", reason)
 
     def _index(self) -> NameIndex:
-        """Return the index of all names, built when the first file is created."""
         if self._names is None:
             created = {path for path, content in self.contents.items() if content is not None}
             there = {*self.files.files, *(file.path for file in self.files.skipped)}

@@ -267,7 +267,6 @@ def _split(lines: Sequence[str]) -> list[list[str]]:
 
 
 def _trimmed(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """Drop the blank lines that both sides begin or end with: they belong to the elision."""
     while old and new and is_blank(old[0]) and is_blank(new[0]):
         old, new = old[1:], new[1:]
     while old and new and is_blank(old[-1]) and is_blank(new[-1]):

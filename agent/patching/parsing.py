@@ -118,7 +118,6 @@ def read_test(text: str) -> ReproductionTest | None:
 
 
 def _outcomes(reply: Reply) -> list[Reading | Trouble]:
-    """Return the outcomes of all readers, one for each set of spans (the first wins)."""
     outcomes: dict[tuple[tuple[int, int], ...], Reading | Trouble] = {}
     for reader in READERS:
         outcome = reader(reply)
@@ -128,7 +127,6 @@ def _outcomes(reply: Reply) -> list[Reading | Trouble]:
 
 
 def _outermost(outcomes: Sequence[Reading | Trouble]) -> list[Reading | Trouble]:
-    """Drop outcomes that lie wholly inside the spans of another one."""
     return [one for one in outcomes if not any(_inside(one, other) for other in outcomes)]
 
 

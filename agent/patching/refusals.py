@@ -104,7 +104,6 @@ def _surroundings(page: Page, path: str, start: int, end: int) -> Candidate:
 
 
 def _nearest(page: Page, path: str, wanted: Wanted) -> tuple[Candidate, ...]:
-    """Return at most three regions like the search text, most similar first, not overlapping."""
     lines = shown(page.text).split("\n")
     search = wanted.search.removesuffix("\n").split("\n")
     if not any(line.strip() for line in search):
@@ -148,7 +147,6 @@ def _quoted(line: str) -> str:
 
 
 def _showable(page: Page, start: int, end: int) -> str:
-    """Return the lines from `start` to `end` with secrets masked, judged with their neighbours."""
     first = max(1, start - _AROUND_SECRETS)
     text = "\n".join(page.lines[first - 1 : end + _AROUND_SECRETS])
     return shown("\n".join(mask_secrets(text).text.split("\n")[start - first : end - first + 1]))

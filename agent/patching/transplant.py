@@ -77,7 +77,6 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
 
 
 def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
-    """Return the new lines of a changed run, in the indentation of the file."""
     twins = dict(_twins(wanted, window, step))
     result: list[str] = []
     for index in range(step.b_start, step.b_end):

@@ -36,8 +36,6 @@ class ToolTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolDialogue:
-    """A conversation as servers take it that know tools."""
-
     system: str
     opening: str
     tools: tuple[Tool, ...]
@@ -109,10 +107,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's reply. `finish_reason` "length" means it was cut off at the output limit."""
-
     text: str
     model: str
-    finish_reason: str
+    finish_reason: str  # "length": it was cut off at the output limit
     usage: Usage
     seconds: float

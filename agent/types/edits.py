@@ -41,8 +41,6 @@ class RenameFile:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSymbol:
-    """Replace one whole function or method, decorators included."""
-
     path: str
     symbol: str  # "Class.method" or "function"
     replace: str
@@ -94,8 +92,6 @@ ParseKind = Literal["empty", "no-edit", "needs-code", "truncated", "malformed", 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that cannot be read, edits nothing, or asks for code before it edits."""
-
     kind: ParseKind
     reason: str  # for people and for the repair prompt
     missing: tuple[str, ...] = ()  # code that the reply said it lacked
@@ -137,10 +133,8 @@ class AppliedEdit:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file before and after; None means that it does not exist."""
-
     path: str
-    before: bytes | None
+    before: bytes | None  # None: it does not exist
     after: bytes | None
     executable: bool = False
 
@@ -199,8 +193,6 @@ class EditFailure:
 
 @dataclass(frozen=True, slots=True)
 class ApplyFailure:
-    """Nothing was applied. Holds one entry for each edit that could not be applied."""
-
     failures: tuple[EditFailure, ...]
 
     @property

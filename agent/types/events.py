@@ -14,8 +14,6 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """`done` of `total` units (files, chunks, tests) of the running stage."""
-
     stage: str
     done: int
     total: int

@@ -127,8 +127,6 @@ class ChatModel(Protocol):
 
 
 class Validator(Protocol):
-    """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
-
     async def check(self) -> None:
         """Try what the user named for the tests on the base. Raises ConfigurationError."""
 

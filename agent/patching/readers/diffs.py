@@ -103,7 +103,6 @@ def problem_of(hunk: SearchReplace) -> str | None:
 
 
 def _read_lines(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> list[str]:
-    """Return the lines with their prefixes."""
     lines: list[str] = []
     old = new = 0
     while cursor.more():
@@ -155,7 +154,6 @@ def _restore_prefixes(lines: list[str]) -> str | None:
 
 
 def _side(lines: list[str], sign: str) -> str:
-    """Return the text of one side, without its last line break if the diff says so."""
     other = "+" if sign == "-" else "-"
     side: list[str] = []
     last, ends_open = " ", False
@@ -412,7 +410,6 @@ class _Diff:
 
 
 def _path(line: str) -> str:
-    """Return the path of a `---` or `+++` line."""
     return _unquoted(_TIME.sub("", line[4:].strip()).strip())
 
 

@@ -67,7 +67,6 @@ def read_whole_files(reply: Reply) -> Outcome:
 
 
 def _path(text: str, fence: Fence, floor: int) -> str | None:
-    """Return the file that a fence names."""
     named = paths_on_line(fence.info)
     if len(named) == 1:
         return named[0]
