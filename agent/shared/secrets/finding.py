@@ -151,10 +151,16 @@ class SecretSpan:
     known_form: bool
 
 
-# Formats documented by their vendors, beside those of detect-secrets: how a token begins, and what
+# Formats documented by their vendors: how a token begins, and what
 # follows. A match is a secret in any context. Patterns are tried only where such a mark stands.
 _TOKEN_FORMS: Mapping[str, tuple[str, ...]] = {
+    r"[0-9A-Z]{16}": ("AKIA", "ASIA"),  # AWS
+    r"[A-Za-z0-9]{36,255}": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),  # GitHub
     r"[A-Za-z0-9_]{60,255}": ("github_pat_",),
+    r"[A-Za-z0-9_-]{20,64}": (  # GitLab
+        *("glpat-", "glptt-", "gldt-", "glsoat-", "glcbt-", "glft-", "glagent-", "glimt-"),
+    ),
+    r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}": ("SG.",),  # SendGrid
     r"[A-Za-z0-9-]{10,255}": ("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"),
     r"\d-[A-Za-z0-9-]{20,255}": ("xapp-",),  # Slack
     r"[0-9A-Za-z_-]{35}": ("AIza",),  # Google

@@ -30,6 +30,7 @@ UPPER = string.ascii_uppercase + string.digits
 # Each has its own beginning, so no name is needed.
 PREFIXED = {
     "github": f"ghp_{drawn(36)}",
+    "github, longer": f"ghs_{drawn(50)}",
     "github fine": f"github_pat_{drawn(22)}_{drawn(59)}",
     "gitlab": f"glpat-{drawn(20)}",
     "gitlab trigger": f"glptt-{drawn(40, HEX)}",
