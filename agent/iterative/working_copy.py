@@ -241,8 +241,6 @@ class WorkingCopy:
         deleted = {c.path for c in self._changes.values() if c.after is None}
         return ({*self._snapshot.files} | {*self._changes}) - deleted
 
-    # --- running
-
     async def _run_tests(self, paths: Sequence[str]) -> str:
         run = await self._services.validator.run_tests(self._patch(), paths)
         self._failing = sorted(test for test, o in run.outcomes.items() if o in BAD_OUTCOMES)

@@ -21,11 +21,9 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """A stage ended after `seconds`; `summary` counts what it made ("412 files, 5,130 chunks")."""
-
     stage: str
     seconds: float
-    summary: str = ""
+    summary: str = ""  # what the stage made: "412 files, 5,130 chunks"
     ok: bool = True
 
 

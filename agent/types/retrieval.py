@@ -11,8 +11,6 @@ from agent.types.validation import KnownTests
 
 
 class ChunkKind(enum.StrEnum):
-    """Functions, methods and classes do not overlap others of their kind."""
-
     FUNCTION = "function"  # with decorators
     METHOD = "method"  # with decorators
     CLASS = "class"  # the header: decorators, bases, docstring, attributes; not its methods
@@ -130,11 +128,9 @@ class DroppedChunk:
 
 @dataclass(frozen=True, slots=True)
 class ContextBundle:
-    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`)."""
-
     pieces: tuple[ContextPiece, ...]
-    text: str
-    tokens: int
+    text: str  # the rendered whole
+    tokens: int  # the exact count of `text`, at most `budget`
     budget: int
     dropped: tuple[DroppedChunk, ...] = ()
     notes: tuple[str, ...] = ()
@@ -167,10 +163,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One usable text file of a snapshot. `blob` is the git blob id (SHA-1, hex) of its content."""
-
     path: str
-    blob: str
+    blob: str  # the git blob id (SHA-1, hex) of the content
     size: int
     language: str  # a name of agent.repository.languages, "text" when unknown
     executable: bool = False

@@ -57,8 +57,6 @@ class SelectedTest:
 
 @dataclass(frozen=True, slots=True)
 class KnownTests:
-    """Ids of the tests that decide, as SWE-bench gives them. Empty when none are known."""
-
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
 
