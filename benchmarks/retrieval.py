@@ -1,10 +1,7 @@
 """`python -m benchmarks.retrieval`: speed and size of the index, beside what others need.
 
-All figures of one run come from the same files on the same machine, one after another: a bare
-tree-sitter parse with as many processes, a cold index, a warm query, a refresh after one changed
-file, `bm25s` on the same chunks, `ripgrep` over the same files, and a synthetic repository of
-135,000 files. Every measurement is a process of its own; ratios are what to compare, seconds are
-for this machine only.
+All figures of one run come from the same files, one after another, each by a process of its own.
+Ratios are what to compare; seconds are for this machine only.
 """
 
 from __future__ import annotations
@@ -354,11 +351,7 @@ def _round(repository: Path, cache: Path) -> Figures:
 
 
 def make_large(root: Path, count: int) -> None:
-    """A repository of many small modules, all different.
-
-    Fed to `git fast-import`, which writes one pack: `git add` makes a file of every blob, and takes
-    ten times as long.
-    """
+    """Make a repository of many small modules by `git fast-import`, ten times as fast as `add`."""
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=root, check=True, timeout=60)
     importing = subprocess.Popen(["git", "fast-import", "--quiet"], cwd=root, stdin=subprocess.PIPE)
     assert importing.stdin is not None

@@ -1,10 +1,7 @@
 """`python -m benchmarks.structure`: the size of the program and the imports between its modules.
 
-Prints one figure a line: modules, lines and functions of `agent` and `sandbox`; modules with
-exactly one importer, and the short ones among them; public class names with more than one meaning;
-and the number of modules that `agent demo` loads. A table in Markdown then has one row for each
-package: what it gives, its modules and lines, and how many modules `agent demo` loads of it. `agent
-demo` is an `agent solve` that replays a recording.
+Prints one figure a line, then a table in Markdown with one row for each package. `agent demo` is
+an `agent solve` that replays a recording.
 """
 
 from __future__ import annotations

@@ -49,11 +49,7 @@ def clean_message(raw: str, project: str = "") -> CommitMessage | None:
 
 
 def with_merged(raw: str, merged: str) -> str:
-    """Return a merge's message, or the merged commit's if it says the same and more.
-
-    A pull request of one commit usually has the commit's subject as its title, and Gerrit's merges
-    always do. The description of the change is then in the commit.
-    """
+    """Return a merge's message, or the merged commit's if it says the same and more."""
     titles = [_clean_line(line.strip()) for line in raw.split("\n") if line.strip()]
     titles = [title for title in titles if not _DROPPED.fullmatch(title)]
     subject = _clean_line(merged.strip().partition("\n")[0])

@@ -105,8 +105,7 @@ def _pairs(
 def mine(
     repos: Path, projects: Sequence[str], output: Path, limits: MiningLimits, *, workers: int = 1
 ) -> PairsManifest:
-    """Mine projects into `output`. Each is written as soon as it is done; finished ones are
-    skipped.
+    """Mine projects into `output`, and skip finished ones.
 
     Raises RepositoryError for a project that git cannot read; files written before stay.
     """
