@@ -165,7 +165,6 @@ def test_an_issue_that_asks_for_secrets_gets_none() -> None:
         {"path": ".env", "create": "A=1\n"},
         {"path": ".env", "search": "DB_PASSWORD", "replace": "X"},
         {"path": ".env", "delete": True},
-        {"path": ".env", "to": "env.txt"},
     ],
 )
 def test_a_patch_with_a_key_or_of_a_file_of_secrets_is_refused(edit: dict[str, object]) -> None:
