@@ -14,7 +14,6 @@ the whole home folder or to settings files, because they hold tokens.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import re
@@ -55,6 +54,7 @@ from sandbox import (
 )
 
 _FOLDERS = (".venv", "venv")
+_PYENV_NAME = re.compile(r"[\w.+-]+")
 
 # Starting an interpreter and importing pytest, on a machine under load.
 PROBE_SECONDS = 60.0
@@ -198,7 +198,7 @@ def candidates(
     """Return existing interpreters, best first. Raises ConfigurationError for a bad `explicit`."""
     folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
     if explicit is not None:
-        return (_explicit(explicit),)
+        return (_explicit(explicit, repo_root / scope),)
     found: dict[Path, Interpreter] = {}
     for path, why, certain in _possible(repo_root, folders, virtual_env, tracked, search_path):
         # An interpreter that is found twice keeps its first and strongest reason.
@@ -206,13 +206,14 @@ def candidates(
     return tuple(found.values())
 
 
-def _explicit(path: Path) -> Interpreter:
+def _explicit(path: Path, repo_root: Path) -> Interpreter:
     file = path.expanduser().absolute()
     if file.is_dir():
         file = _environment_python(file) or file
-    if not _is_program(file):
+    real = _resolve_shim(file, repo_root) if _is_executable(file) else None
+    if real is None:
         raise ConfigurationError(f"--python {path}: not an interpreter; name an executable file")
-    return Interpreter(file, "chosen with --python")
+    return Interpreter(real, "chosen with --python")
 
 
 def _possible(
@@ -235,7 +236,7 @@ def _possible(
             yield path, f"the repository's {name}", True
     if active and own:
         yield active, "the active virtual environment, which is Patchshot's own", False
-    for path in _on_path(search_path):
+    for path in _on_path(search_path, repo_root / folders[0]):
         yield path, "python3 on PATH", False
     yield Path(sys.executable), "the Python that runs Patchshot", False
 
@@ -249,24 +250,47 @@ def _environment_python(folder: Path) -> Path | None:
     return None
 
 
-def _on_path(search_path: str | None) -> Iterator[Path]:
-    """Yield the first `python3` on PATH that is a program and no script, such as pyenv's shim."""
+def _on_path(search_path: str | None, repo_root: Path) -> Iterator[Path]:
+    """Yield the first real `python3` on PATH. pyenv's shims are resolved, other scripts skipped."""
     folders = os.environ.get("PATH", "") if search_path is None else search_path
-    paths = (Path(folder) / "python3" for folder in folders.split(":"))
-    usable = (path for path in paths if path.is_absolute() and _is_program(path))
-    yield from itertools.islice(usable, 1)
+    for path in (Path(folder) / "python3" for folder in folders.split(":")):
+        if path.is_absolute() and _is_executable(path):
+            real = _resolve_shim(path, repo_root)
+            if real is not None:
+                yield real
+                return
 
 
-def _is_program(path: Path) -> bool:
-    """Whether it can be started and is no script."""
+def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
+    """Return the interpreter behind a pyenv shim, or the path itself if it is a program."""
     try:
         with path.open("rb") as file:
-            return file.read(2) != b"#!" and _is_executable(path)
+            is_script = file.read(2) == b"#!"
     except OSError:
-        return False
+        return None
+    if not is_script:
+        return path
+    root = path.parent.parent
+    if path.parent.name != "shims" or not (root / "versions").is_dir():
+        return None
+    for name in _pyenv_versions(root, repo_root):
+        real = root / "versions" / name / "bin" / path.name
+        if _is_executable(real):
+            return real
+    return None
+
+
+def _pyenv_versions(root: Path, repo_root: Path) -> Iterator[str]:
+    """Yield versions in pyenv's order: the nearest `.python-version`, then the global one."""
+    files = [folder / ".python-version" for folder in (repo_root, *repo_root.parents)]
+    for file in (*files, root / "version"):
+        # A name must be one folder: `..` would lead out of pyenv's own.
+        names = _small_text(file).split()
+        yield from (n for n in names if _PYENV_NAME.fullmatch(n) and not n.startswith("."))
 
 
 def _small_text(path: Path) -> str:
+    """Return the text of a small regular file, "" for any other."""
     try:
         return (read_small_file(path) or b"").decode("utf-8", "replace")
     except OSError:
@@ -321,6 +345,7 @@ def real_path(path: Path) -> Path:
 
 
 def _executables(name: str, search_path: str, repository: Path) -> Iterator[Path]:
+    """Yield the executable files of that name outside the repository, in the order of PATH."""
     for folder in map(Path, search_path.split(":")):
         file = folder / name
         inside = real_path(file).is_relative_to(repository)
@@ -368,6 +393,7 @@ def _find_go(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
 
 
 def _find_node(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find node, npm's folder beside it, and the packages that the user installed."""
     real = real_path(file)
     if real.name not in ("node", "nodejs"):  # the shim of a version manager
         return None
@@ -388,6 +414,7 @@ def _node_modules(snapshot: Snapshot) -> Iterator[Path]:
 
 
 def _find_npm(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
+    """Find npm, a script in a package of its own."""
     real = real_path(file)
     package = next((p for p in real.parents if (p / "package.json").is_file()), None)
     return (file, (package, file), {}) if package is not None else None
@@ -456,6 +483,7 @@ def _cargo_behind_rustup(store: Path, snapshot: Snapshot) -> Path | None:
 
 
 def _pinned_channels(snapshot: Snapshot) -> Iterator[object]:
+    """Yield the channel that the repository pins: the file has two names and two formats."""
     for name in ("rust-toolchain.toml", "rust-toolchain"):
         if name in snapshot.files:
             text = snapshot.text(name)

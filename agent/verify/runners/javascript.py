@@ -462,7 +462,7 @@ def _configured(package: _Package, runner: str) -> list[str]:
         for text in texts
         for value in _CONFIGURED.findall(text)
         for quoted, listed in _QUOTED.findall(value)
-        if not (quoted or listed).startswith("!")
+        if re.match(r"[^!]*(?:test|spec)", quoted or listed)  # not what coverage includes
     ]
 
 
@@ -636,7 +636,7 @@ def _run_mocha(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
     config = [next(given, "") for word in given if word == "--config"]
     own = tuple(word for word in suite.argv if word not in ("--config", *config))
     if targets:
-        own = (*own, "--no-package", "--config", str(INSIDE / "patchshot_mocharc.cjs"))
+        own = (*own, "--no-package", "--config", str(INSIDE / "patchshot_mocharc.js"))
         suite = replace(suite, argv=own)
     command = _run(suite, targets, context, program=("mocha",), reporting=options, each=True)
     return with_variables(command, {"PATCHSHOT_MOCHARC": config[0]} if config else {})
