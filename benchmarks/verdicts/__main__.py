@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,20 @@ from tests.attack.noop.tables import HONEST, TRICKS
 
 _SPEC = Path(__file__).parents[1] / "instances" / "environments.toml"
 _VERIFIED = Verdict.VERIFIED.value
+_TABLES = [
+    *(("special" if row.special else "trick", row) for row in TRICKS),
+    *(("honest", row) for row in HONEST),
+]
+_OTHERS = {
+    "": "patches that fix nothing",
+    "control": "honest fixes of the corpus",
+    "fix": "real fixes",
+    "trick": "tricks of the table",
+    "special": "special cases of the table",
+    "honest": "honest fixes of the table",
+}
 
-Row = tuple[str, str, str, str]
-"""Class, name, verdict, first line of the reason."""
+Row = tuple[str, str, str, str]  # class, name, verdict, first line of the reason
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,32 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measured(given: argparse.Namespace, place: Place) -> Iterator[Row]:
-    tasks: list[Callable[[], Row]] = []
+    tasks: list[partial[Row]] = []
     if not given.no_corpus:
-        wanted = [at for at in range(len(NO_OPS)) if _wanted(given, at)]
-        tasks += [partial(_corpus_row, at, place) for at in wanted]
+        words = [f"{one.works} {one.name} {one.project}" for one in NO_OPS]
+        tasks += [partial(_corpus_row, n, place) for n, w in enumerate(words) if given.only in w]
         tasks += [partial(_control_row, name, place) for name in PROJECTS if given.only in name]
-        for kind, rows_of in (("trick", TRICKS), ("honest", HONEST)):
-            numbers = [n for n, row in enumerate(rows_of) if given.only in f"{kind} {row.name}"]
-            tasks += [partial(_table_row, kind, number, place) for number in numbers]
+        words = [f"{kind} {row.name}" for kind, row in _TABLES]
+        tasks += [partial(_table_row, n, place) for n, w in enumerate(words) if given.only in w]
     if given.clones is not None:
         cache = given.cache or given.clones / ".cache"
-        for repo, commit in rows():
-            if given.only in repo:
-                tasks.append(partial(_fix_row, given.clones, cache, repo, commit))
+        fixes = [(repo, commit) for repo, commit in rows() if given.only in repo]
+        tasks += [partial(_fix_row, given.clones, cache, *fix) for fix in fixes]
     with ProcessPoolExecutor(given.workers) as pool:
-        for done in pool.map(_called, tasks):
-            works, name, verdict, reason = done
+        for works, name, verdict, reason in pool.map(partial.__call__, tasks):
             print(f"{works:<10} {name:<48} {verdict:<14} {reason[:110]}", flush=True)
-            yield done
-
-
-def _called(task: Callable[[], Row]) -> Row:
-    return task()
-
-
-def _wanted(given: argparse.Namespace, at: int) -> bool:
-    return given.only in f"{NO_OPS[at].works} {NO_OPS[at].name} {NO_OPS[at].project}"
+            yield works, name, verdict, reason
 
 
 def _corpus_row(at: int, place: Place) -> Row:
@@ -88,9 +88,8 @@ def _control_row(name: str, place: Place) -> Row:
     return "control", f"the honest fix of {name}", *fixed(name, place)
 
 
-def _table_row(kind: str, number: int, place: Place) -> Row:
-    row = (TRICKS if kind == "trick" else HONEST)[number]
-    kind = "special" if row.special else kind
+def _table_row(at: int, place: Place) -> Row:
+    kind, row = _TABLES[at]
     return kind, row.name, *row.tried(place, place.targets / "tables")
 
 
@@ -109,26 +108,14 @@ def _fix_row(clones: Path, cache: Path, repo: str, commit: str) -> Row:
 
 def _summary(found: Sequence[Row]) -> dict[str, str]:
     limits = {f"{noop.name} (limit)" for noop in NO_OPS if noop.limit}
-    others = ("control", "fix", "trick", "special", "honest")
-    corpus = [row for row in found if row[0] not in others]
-    passed = [row for row in corpus if row[2] == _VERIFIED]
-    told = [row for row in passed if row[1] in limits]
-    summary = {
-        "patches that fix nothing, VERIFIED": f"{len(passed)} of {len(corpus)}",
-        "of these documented as a limit": str(len(told)),
-    }
-    for words, kind in (
-        ("honest fixes of the corpus", "control"),
-        ("real fixes", "fix"),
-        ("tricks of the table", "trick"),
-        ("special cases of the table", "special"),
-        ("honest fixes of the table", "honest"),
-    ):
-        mine = [row for row in found if row[0] == kind]
+    summary = {}
+    for kind, words in _OTHERS.items():
+        mine = [row for row in found if (row[0] if row[0] in _OTHERS else "") == kind]
         kept = [row for row in mine if row[2] == _VERIFIED]
+        told = sum(row[1] in limits for row in kept)
         if mine:
-            share = f" ({len(kept) / len(mine):.1%})"
-            summary[f"{words}, VERIFIED"] = f"{len(kept)} of {len(mine)}{share}"
+            limited = f", {told} of them documented as a limit" if told else ""
+            summary[f"{words}, VERIFIED"] = f"{len(kept)} of {len(mine)}{limited}"
     return summary
 
 
