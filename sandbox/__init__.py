@@ -6,46 +6,41 @@ tries whether it keeps its promises on this machine. `prepare_workspace` makes a
 started is dead. Nothing here knows of models, issues or patches.
 """
 
-from sandbox.choose import check_isolation, explain_closed_paths, make_sandbox, other_backends
-from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
-from sandbox.files import SMALL_FILE_BYTES, make_private, open_parent, read_small_file
-from sandbox.git import (
-    GitDirectory,
-    check_objects,
-    check_references,
-    find_git_directory,
-    git_environment,
-    git_options,
-    objects_directory,
-    read_control_file,
-)
-from sandbox.host import PATH, SYSTEM, find_interpreter, hide_programs
-from sandbox.types import (
-    Command,
-    Ended,
-    Limits,
-    Probe,
-    RunResult,
-    Sandbox,
-    SandboxError,
-    WorkspaceError,
-    WrappedSandbox,
-)
-from sandbox.workspace import (
-    ChangedFiles,
-    Workspace,
-    empty_workspace,
-    find_changed,
-    prepare_workspace,
-    stamp_files,
-)
-
-__all__ = [
-    "PATH", "SMALL_FILE_BYTES", "SYSTEM", "TESTBED", "ChangedFiles", "Command", "Ended",
-    "GitDirectory", "Limits", "Probe", "RunResult", "Sandbox", "SandboxError", "Workspace",
-    "WorkspaceError", "WrappedSandbox", "candidate_interpreters", "check_isolation",
-    "check_objects", "check_references", "empty_workspace", "explain_closed_paths", "find_changed",
-    "find_git_directory", "find_interpreter", "git_environment", "git_options", "hide_programs",
-    "make_private", "make_sandbox", "objects_directory", "open_parent", "other_backends",
-    "prepare_products", "prepare_workspace", "read_control_file", "read_small_file", "stamp_files",
-]  # fmt: skip
+from sandbox.choose import check_isolation as check_isolation
+from sandbox.choose import explain_closed_paths as explain_closed_paths
+from sandbox.choose import make_sandbox as make_sandbox
+from sandbox.choose import other_backends as other_backends
+from sandbox.container_image import TESTBED as TESTBED
+from sandbox.container_image import candidate_interpreters as candidate_interpreters
+from sandbox.container_image import prepare_products as prepare_products
+from sandbox.files import SMALL_FILE_BYTES as SMALL_FILE_BYTES
+from sandbox.files import make_private as make_private
+from sandbox.files import open_parent as open_parent
+from sandbox.files import read_small_file as read_small_file
+from sandbox.git import GitDirectory as GitDirectory
+from sandbox.git import check_objects as check_objects
+from sandbox.git import check_references as check_references
+from sandbox.git import find_git_directory as find_git_directory
+from sandbox.git import git_environment as git_environment
+from sandbox.git import git_options as git_options
+from sandbox.git import objects_directory as objects_directory
+from sandbox.git import read_control_file as read_control_file
+from sandbox.host import PATH as PATH
+from sandbox.host import SYSTEM as SYSTEM
+from sandbox.host import find_interpreter as find_interpreter
+from sandbox.host import hide_programs as hide_programs
+from sandbox.types import Command as Command
+from sandbox.types import Ended as Ended
+from sandbox.types import Limits as Limits
+from sandbox.types import Probe as Probe
+from sandbox.types import RunResult as RunResult
+from sandbox.types import Sandbox as Sandbox
+from sandbox.types import SandboxError as SandboxError
+from sandbox.types import WorkspaceError as WorkspaceError
+from sandbox.types import WrappedSandbox as WrappedSandbox
+from sandbox.workspace import ChangedFiles as ChangedFiles
+from sandbox.workspace import Workspace as Workspace
+from sandbox.workspace import empty_workspace as empty_workspace
+from sandbox.workspace import find_changed as find_changed
+from sandbox.workspace import prepare_workspace as prepare_workspace
+from sandbox.workspace import stamp_files as stamp_files

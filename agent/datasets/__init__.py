@@ -6,50 +6,26 @@ scoring of patches. `predictions` reads and writes files of patches, and `reposi
 git repository of an instance in the folder of `--repos`.
 """
 
-from agent.datasets.changed_lines import Insertion, PatchedFile, parse_patch
-from agent.datasets.instances import (
-    GoldInstance,
-    ScoringInstance,
-    SolverTask,
-    Split,
-    folder_name,
-    load_dataset,
-    part_of,
-    read_instances,
-)
-from agent.datasets.predictions import (
-    Prediction,
-    PredictionsForm,
-    PredictionsWriter,
-    check_output,
-    choose_form,
-    read_predictions,
-)
-from agent.datasets.repositories import check_folder, find_repository, read_files
-from agent.datasets.rows import InputProblem, RowSelection, make_selection
-
-__all__ = [
-    "GoldInstance",
-    "InputProblem",
-    "Insertion",
-    "PatchedFile",
-    "Prediction",
-    "PredictionsForm",
-    "PredictionsWriter",
-    "RowSelection",
-    "ScoringInstance",
-    "SolverTask",
-    "Split",
-    "check_folder",
-    "check_output",
-    "choose_form",
-    "find_repository",
-    "folder_name",
-    "load_dataset",
-    "make_selection",
-    "parse_patch",
-    "part_of",
-    "read_files",
-    "read_instances",
-    "read_predictions",
-]
+from agent.datasets.changed_lines import Insertion as Insertion
+from agent.datasets.changed_lines import PatchedFile as PatchedFile
+from agent.datasets.changed_lines import parse_patch as parse_patch
+from agent.datasets.instances import GoldInstance as GoldInstance
+from agent.datasets.instances import ScoringInstance as ScoringInstance
+from agent.datasets.instances import SolverTask as SolverTask
+from agent.datasets.instances import Split as Split
+from agent.datasets.instances import folder_name as folder_name
+from agent.datasets.instances import load_dataset as load_dataset
+from agent.datasets.instances import part_of as part_of
+from agent.datasets.instances import read_instances as read_instances
+from agent.datasets.predictions import Prediction as Prediction
+from agent.datasets.predictions import PredictionsForm as PredictionsForm
+from agent.datasets.predictions import PredictionsWriter as PredictionsWriter
+from agent.datasets.predictions import check_output as check_output
+from agent.datasets.predictions import choose_form as choose_form
+from agent.datasets.predictions import read_predictions as read_predictions
+from agent.datasets.repositories import check_folder as check_folder
+from agent.datasets.repositories import find_repository as find_repository
+from agent.datasets.repositories import read_files as read_files
+from agent.datasets.rows import InputProblem as InputProblem
+from agent.datasets.rows import RowSelection as RowSelection
+from agent.datasets.rows import make_selection as make_selection

@@ -16,55 +16,27 @@ its `pyproject.toml`, may only tighten limits: a lower number, or a capability s
 flag of the command line wins over it. Nothing is read from the current folder.
 """
 
-from agent.settings.fields import (
-    AUTO_CONTEXT,
-    CHECK,
-    CODE_ROUNDS,
-    CONTEXT_TOKENS,
-    HISTORY_TOKENS,
-    MAX_OUTPUT_TOKENS,
-    MAX_STEPS,
-    MIN_CONTEXT_TOKENS,
-    TIMEOUT_SECONDS,
-    WIDER_TOKENS,
-    Option,
-    OutdatedMode,
-    Settings,
-    option_of,
-)
-from agent.settings.loading import Loaded, load, load_with_origins, work_tree_of
-from agent.settings.sources import (
-    data_folder,
-    environment,
-    secret_values,
-    state_folder,
-    user_file,
-    user_folder,
-)
-
-__all__ = [
-    "AUTO_CONTEXT",
-    "CHECK",
-    "CODE_ROUNDS",
-    "CONTEXT_TOKENS",
-    "HISTORY_TOKENS",
-    "MAX_OUTPUT_TOKENS",
-    "MAX_STEPS",
-    "MIN_CONTEXT_TOKENS",
-    "TIMEOUT_SECONDS",
-    "WIDER_TOKENS",
-    "Loaded",
-    "Option",
-    "OutdatedMode",
-    "Settings",
-    "data_folder",
-    "environment",
-    "load",
-    "load_with_origins",
-    "option_of",
-    "secret_values",
-    "state_folder",
-    "user_file",
-    "user_folder",
-    "work_tree_of",
-]
+from agent.settings.fields import AUTO_CONTEXT as AUTO_CONTEXT
+from agent.settings.fields import CHECK as CHECK
+from agent.settings.fields import CODE_ROUNDS as CODE_ROUNDS
+from agent.settings.fields import CONTEXT_TOKENS as CONTEXT_TOKENS
+from agent.settings.fields import HISTORY_TOKENS as HISTORY_TOKENS
+from agent.settings.fields import MAX_OUTPUT_TOKENS as MAX_OUTPUT_TOKENS
+from agent.settings.fields import MAX_STEPS as MAX_STEPS
+from agent.settings.fields import MIN_CONTEXT_TOKENS as MIN_CONTEXT_TOKENS
+from agent.settings.fields import TIMEOUT_SECONDS as TIMEOUT_SECONDS
+from agent.settings.fields import WIDER_TOKENS as WIDER_TOKENS
+from agent.settings.fields import Option as Option
+from agent.settings.fields import OutdatedMode as OutdatedMode
+from agent.settings.fields import Settings as Settings
+from agent.settings.fields import option_of as option_of
+from agent.settings.loading import Loaded as Loaded
+from agent.settings.loading import load as load
+from agent.settings.loading import load_with_origins as load_with_origins
+from agent.settings.loading import work_tree_of as work_tree_of
+from agent.settings.sources import data_folder as data_folder
+from agent.settings.sources import environment as environment
+from agent.settings.sources import secret_values as secret_values
+from agent.settings.sources import state_folder as state_folder
+from agent.settings.sources import user_file as user_file
+from agent.settings.sources import user_folder as user_folder

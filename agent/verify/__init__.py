@@ -6,81 +6,43 @@
 what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
 """
 
-from agent.verify.choosing import TestHints, find_test_hints
-from agent.verify.executor import (
-    ProjectSetup,
-    SuiteExecutor,
-    SuiteJob,
-    Task,
-    ValidationOptions,
-)
-from agent.verify.judging.compare import (
-    IdList,
-    collection_error,
-    doubtful,
-    executed,
-    is_whole,
-    read_known,
-    suspicion,
-)
-from agent.verify.judging.outdated import placed_test
-from agent.verify.judging.replays import Replays, ReplaySide
-from agent.verify.judging.wording import (
-    failure_texts,
-    first_failure,
-    how_it_ended,
-    listed,
-    number,
-)
-from agent.verify.path_rules import free_path, is_test_file, is_test_side, unsafe
-from agent.verify.plan import import_roots
-from agent.verify.reports import nothing_run
-from agent.verify.runners import RUNNERS, STANDS_IN, runner_of
-from agent.verify.runners.base import COMMAND, PYTHON, Suite, Tools
-from agent.verify.steering import group_changes
-from agent.verify.tools import candidates
-from agent.verify.trees import known_secrets
-from agent.verify.validator import NullValidator, SandboxValidator
-
-__all__ = [
-    "COMMAND",
-    "PYTHON",
-    "RUNNERS",
-    "STANDS_IN",
-    "IdList",
-    "NullValidator",
-    "ProjectSetup",
-    "ReplaySide",
-    "Replays",
-    "SandboxValidator",
-    "Suite",
-    "SuiteExecutor",
-    "SuiteJob",
-    "Task",
-    "TestHints",
-    "Tools",
-    "ValidationOptions",
-    "candidates",
-    "collection_error",
-    "doubtful",
-    "executed",
-    "failure_texts",
-    "find_test_hints",
-    "first_failure",
-    "free_path",
-    "group_changes",
-    "how_it_ended",
-    "import_roots",
-    "is_test_file",
-    "is_test_side",
-    "is_whole",
-    "known_secrets",
-    "listed",
-    "nothing_run",
-    "number",
-    "placed_test",
-    "read_known",
-    "runner_of",
-    "suspicion",
-    "unsafe",
-]
+from agent.verify.choosing import TestHints as TestHints
+from agent.verify.choosing import find_test_hints as find_test_hints
+from agent.verify.executor import ProjectSetup as ProjectSetup
+from agent.verify.executor import SuiteExecutor as SuiteExecutor
+from agent.verify.executor import SuiteJob as SuiteJob
+from agent.verify.executor import Task as Task
+from agent.verify.executor import ValidationOptions as ValidationOptions
+from agent.verify.judging.compare import IdList as IdList
+from agent.verify.judging.compare import collection_error as collection_error
+from agent.verify.judging.compare import doubtful as doubtful
+from agent.verify.judging.compare import executed as executed
+from agent.verify.judging.compare import is_whole as is_whole
+from agent.verify.judging.compare import read_known as read_known
+from agent.verify.judging.compare import suspicion as suspicion
+from agent.verify.judging.outdated import placed_test as placed_test
+from agent.verify.judging.replays import Replays as Replays
+from agent.verify.judging.replays import ReplaySide as ReplaySide
+from agent.verify.judging.wording import failure_texts as failure_texts
+from agent.verify.judging.wording import first_failure as first_failure
+from agent.verify.judging.wording import how_it_ended as how_it_ended
+from agent.verify.judging.wording import listed as listed
+from agent.verify.judging.wording import number as number
+from agent.verify.path_rules import free_path as free_path
+from agent.verify.path_rules import is_test_file as is_test_file
+from agent.verify.path_rules import is_test_side as is_test_side
+from agent.verify.path_rules import unsafe as unsafe
+from agent.verify.plan import import_roots as import_roots
+from agent.verify.reports import nothing_run as nothing_run
+from agent.verify.runners import RUNNERS as RUNNERS
+from agent.verify.runners import STANDS_IN as STANDS_IN
+from agent.verify.runners import runner_of as runner_of
+from agent.verify.runners.base import COMMAND as COMMAND
+from agent.verify.runners.base import PYTHON as PYTHON
+from agent.verify.runners.base import Suite as Suite
+from agent.verify.runners.base import Tools as Tools
+from agent.verify.steering import group_changes as group_changes
+from agent.verify.tools import candidates as candidates
+from agent.verify.trees import known_secrets as known_secrets
+from agent.verify.validator import NullValidator as NullValidator
+from agent.verify.validator import SandboxValidator as SandboxValidator

@@ -1,62 +1,29 @@
 """The composition root: builds the real parts from settings and passes them in."""
 
-from agent.wiring.composition import apply_reply, make_planner, open_services, solve_options
-from agent.wiring.model import (
-    Connections,
-    endpoint,
-    live_call,
-    make_clock,
-    make_counter,
-    model_in_words,
-    open_chat,
-)
-from agent.wiring.retrieval import (
-    embedding_endpoint,
-    embedding_in_words,
-    fill_history,
-    fill_index,
-    index_path,
-    live_embedding,
-    missing_models,
-    open_retriever,
-    packing_options,
-    retrieval_options,
-)
-from agent.wiring.validation import (
-    Ahead,
-    known_tests,
-    make_sandbox,
-    open_validator,
-    probe_sandboxes,
-    why_no_python,
-)
-
-__all__ = [
-    "Ahead",
-    "Connections",
-    "apply_reply",
-    "embedding_endpoint",
-    "embedding_in_words",
-    "endpoint",
-    "fill_history",
-    "fill_index",
-    "index_path",
-    "known_tests",
-    "live_call",
-    "live_embedding",
-    "make_clock",
-    "make_counter",
-    "make_planner",
-    "make_sandbox",
-    "missing_models",
-    "model_in_words",
-    "open_chat",
-    "open_retriever",
-    "open_services",
-    "open_validator",
-    "packing_options",
-    "probe_sandboxes",
-    "retrieval_options",
-    "solve_options",
-    "why_no_python",
-]
+from agent.wiring.composition import apply_reply as apply_reply
+from agent.wiring.composition import make_planner as make_planner
+from agent.wiring.composition import open_services as open_services
+from agent.wiring.composition import solve_options as solve_options
+from agent.wiring.model import Connections as Connections
+from agent.wiring.model import endpoint as endpoint
+from agent.wiring.model import live_call as live_call
+from agent.wiring.model import make_clock as make_clock
+from agent.wiring.model import make_counter as make_counter
+from agent.wiring.model import model_in_words as model_in_words
+from agent.wiring.model import open_chat as open_chat
+from agent.wiring.retrieval import embedding_endpoint as embedding_endpoint
+from agent.wiring.retrieval import embedding_in_words as embedding_in_words
+from agent.wiring.retrieval import fill_history as fill_history
+from agent.wiring.retrieval import fill_index as fill_index
+from agent.wiring.retrieval import index_path as index_path
+from agent.wiring.retrieval import live_embedding as live_embedding
+from agent.wiring.retrieval import missing_models as missing_models
+from agent.wiring.retrieval import open_retriever as open_retriever
+from agent.wiring.retrieval import packing_options as packing_options
+from agent.wiring.retrieval import retrieval_options as retrieval_options
+from agent.wiring.validation import Ahead as Ahead
+from agent.wiring.validation import known_tests as known_tests
+from agent.wiring.validation import make_sandbox as make_sandbox
+from agent.wiring.validation import open_validator as open_validator
+from agent.wiring.validation import probe_sandboxes as probe_sandboxes
+from agent.wiring.validation import why_no_python as why_no_python

@@ -5,16 +5,10 @@ patches, prepare the environment; `given_tests`: run and judge the given tests),
 `report.ResultFolder` and writes the `report`, which has the shape of the SWE-bench harness.
 """
 
-from agent.evaluation.patches.instance import Means, Sandboxes
-from agent.evaluation.patches.report import RunReport, render
-from agent.evaluation.patches.run import GOLD, ScoringPlan, evaluate
-
-__all__ = [
-    "GOLD",
-    "Means",
-    "RunReport",
-    "Sandboxes",
-    "ScoringPlan",
-    "evaluate",
-    "render",
-]
+from agent.evaluation.patches.instance import Means as Means
+from agent.evaluation.patches.instance import Sandboxes as Sandboxes
+from agent.evaluation.patches.report import RunReport as RunReport
+from agent.evaluation.patches.report import render as render
+from agent.evaluation.patches.run import GOLD as GOLD
+from agent.evaluation.patches.run import ScoringPlan as ScoringPlan
+from agent.evaluation.patches.run import evaluate as evaluate

@@ -3,28 +3,15 @@ receipt, the map of names (`make_map`), and the code that replies ask for (`Code
 `put_first`).
 """
 
-from agent.retrieval.context.asked import AskedCode, CodeRequests, asked_code, put_first
-from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.context.map import RepositoryMap, make_map
-from agent.retrieval.context.packing import (
-    Receipt,
-    likely_complete,
-    make_receipt,
-    pack,
-    render_receipt,
-)
-
-__all__ = [
-    "AskedCode",
-    "CodeRequests",
-    "PackingOptions",
-    "Receipt",
-    "RepositoryMap",
-    "asked_code",
-    "likely_complete",
-    "make_map",
-    "make_receipt",
-    "pack",
-    "put_first",
-    "render_receipt",
-]
+from agent.retrieval.context.asked import AskedCode as AskedCode
+from agent.retrieval.context.asked import CodeRequests as CodeRequests
+from agent.retrieval.context.asked import asked_code as asked_code
+from agent.retrieval.context.asked import put_first as put_first
+from agent.retrieval.context.builder import PackingOptions as PackingOptions
+from agent.retrieval.context.map import RepositoryMap as RepositoryMap
+from agent.retrieval.context.map import make_map as make_map
+from agent.retrieval.context.packing import Receipt as Receipt
+from agent.retrieval.context.packing import likely_complete as likely_complete
+from agent.retrieval.context.packing import make_receipt as make_receipt
+from agent.retrieval.context.packing import pack as pack
+from agent.retrieval.context.packing import render_receipt as render_receipt

@@ -2,36 +2,16 @@
 `local.LocalEmbedder`), and `StaticEncoder`, which needs no model server, during indexing.
 """
 
-from agent.retrieval.embedding.parallel import (
-    BatchEmbedder,
-    EmbeddingKind,
-    EmbeddingOptions,
-    ParallelEmbedder,
-    VectorCache,
-    vector_key,
-)
-from agent.retrieval.embedding.static import (
-    NAME_BOOST,
-    STATIC_MODEL,
-    StaticEncoder,
-    read_static,
-    static_cosines,
-    static_in,
-    write_static,
-)
-
-__all__ = [
-    "NAME_BOOST",
-    "STATIC_MODEL",
-    "BatchEmbedder",
-    "EmbeddingKind",
-    "EmbeddingOptions",
-    "ParallelEmbedder",
-    "StaticEncoder",
-    "VectorCache",
-    "read_static",
-    "static_cosines",
-    "static_in",
-    "vector_key",
-    "write_static",
-]
+from agent.retrieval.embedding.parallel import BatchEmbedder as BatchEmbedder
+from agent.retrieval.embedding.parallel import EmbeddingKind as EmbeddingKind
+from agent.retrieval.embedding.parallel import EmbeddingOptions as EmbeddingOptions
+from agent.retrieval.embedding.parallel import ParallelEmbedder as ParallelEmbedder
+from agent.retrieval.embedding.parallel import VectorCache as VectorCache
+from agent.retrieval.embedding.parallel import vector_key as vector_key
+from agent.retrieval.embedding.static import NAME_BOOST as NAME_BOOST
+from agent.retrieval.embedding.static import STATIC_MODEL as STATIC_MODEL
+from agent.retrieval.embedding.static import StaticEncoder as StaticEncoder
+from agent.retrieval.embedding.static import read_static as read_static
+from agent.retrieval.embedding.static import static_cosines as static_cosines
+from agent.retrieval.embedding.static import static_in as static_in
+from agent.retrieval.embedding.static import write_static as write_static

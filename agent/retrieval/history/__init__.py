@@ -2,34 +2,16 @@
 lines (`HunkHistory`). Each commit is read from git once and stored in one cache file.
 """
 
-from agent.retrieval.history.commits import MAX_HUNK_FILES, CommitFacts, Touch
-from agent.retrieval.history.hunks import (
-    AddedHunk,
-    CommitHunks,
-    HunkHistory,
-    without_secrets,
-)
-from agent.retrieval.history.table import (
-    CommitHistory,
-    HistoryTable,
-    NoHistory,
-    build_table,
-    history_path,
-    printable,
-)
-
-__all__ = [
-    "MAX_HUNK_FILES",
-    "AddedHunk",
-    "CommitFacts",
-    "CommitHistory",
-    "CommitHunks",
-    "HistoryTable",
-    "HunkHistory",
-    "NoHistory",
-    "Touch",
-    "build_table",
-    "history_path",
-    "printable",
-    "without_secrets",
-]
+from agent.retrieval.history.commits import MAX_HUNK_FILES as MAX_HUNK_FILES
+from agent.retrieval.history.commits import CommitFacts as CommitFacts
+from agent.retrieval.history.commits import Touch as Touch
+from agent.retrieval.history.hunks import AddedHunk as AddedHunk
+from agent.retrieval.history.hunks import CommitHunks as CommitHunks
+from agent.retrieval.history.hunks import HunkHistory as HunkHistory
+from agent.retrieval.history.hunks import without_secrets as without_secrets
+from agent.retrieval.history.table import CommitHistory as CommitHistory
+from agent.retrieval.history.table import HistoryTable as HistoryTable
+from agent.retrieval.history.table import NoHistory as NoHistory
+from agent.retrieval.history.table import build_table as build_table
+from agent.retrieval.history.table import history_path as history_path
+from agent.retrieval.history.table import printable as printable

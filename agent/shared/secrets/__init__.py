@@ -5,15 +5,10 @@ without changing line numbers, and `is_secret_path` recognises files that exist 
 `placeholder` makes what stands in the place of such a file, and `KnownSecrets` masks what it holds.
 """
 
-from agent.shared.secrets.files import KnownSecrets, is_secret_path, placeholder
-from agent.shared.secrets.finding import MASK, find_secrets, is_placeholder, mask_secrets
-
-__all__ = [
-    "MASK",
-    "KnownSecrets",
-    "find_secrets",
-    "is_placeholder",
-    "is_secret_path",
-    "mask_secrets",
-    "placeholder",
-]
+from agent.shared.secrets.files import KnownSecrets as KnownSecrets
+from agent.shared.secrets.files import is_secret_path as is_secret_path
+from agent.shared.secrets.files import placeholder as placeholder
+from agent.shared.secrets.finding import MASK as MASK
+from agent.shared.secrets.finding import find_secrets as find_secrets
+from agent.shared.secrets.finding import is_placeholder as is_placeholder
+from agent.shared.secrets.finding import mask_secrets as mask_secrets

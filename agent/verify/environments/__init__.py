@@ -5,21 +5,10 @@ version or commit, and `Environments.prepare` builds the virtual environment onc
 the cache folder. `prepare_target` does all of it for the target of a run.
 """
 
-from agent.verify.environments.preparing import (
-    Environments,
-    Prepared,
-    digest_environment,
-    make_ancestor_check,
-    prepare_target,
-)
-from agent.verify.environments.spec import Environment, read_spec
-
-__all__ = [
-    "Environment",
-    "Environments",
-    "Prepared",
-    "digest_environment",
-    "make_ancestor_check",
-    "prepare_target",
-    "read_spec",
-]
+from agent.verify.environments.preparing import Environments as Environments
+from agent.verify.environments.preparing import Prepared as Prepared
+from agent.verify.environments.preparing import digest_environment as digest_environment
+from agent.verify.environments.preparing import make_ancestor_check as make_ancestor_check
+from agent.verify.environments.preparing import prepare_target as prepare_target
+from agent.verify.environments.spec import Environment as Environment
+from agent.verify.environments.spec import read_spec as read_spec
