@@ -174,10 +174,6 @@ def test_what_can_be_known_before_is_said_before_the_call(
         done, calls = target.solve(*arguments, *QUICK, **variables)
         assert (done.returncode, calls) == (2, 0), (arguments, done.stderr)
         assert message in done.stderr, (arguments, done.stderr)
-    (target.home / ".gitconfig").write_text(f"{IDENTITY}[commit]\n\tgpgsign = true\n")
-    done, calls = target.solve("--branch", "b", *QUICK)
-    assert (done.returncode, calls) == (2, 0)
-    assert "the commit cannot be signed" in done.stderr
     assert not forge.opened
     assert list(forge.branches()) == ["main", "theirs", ""]
     assert target.git("branch", "--list", "b", "main2", "theirs") == ""

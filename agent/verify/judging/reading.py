@@ -221,7 +221,7 @@ class TestReader:
         asked = self._asked([*_shared(tree), *function.body])
         if asked:
             return f"it asks for {listed(asked)}, which the issue does not speak of"
-        if any(map(self._reads_source, ast.walk(function))):
+        if any(map(self._reads_source, ast.walk(function))) or self._opens_source(function):
             return "it reads the source and not what it does"
         assertions = [node for node in ast.walk(function) if _is_assertion(node)]
         if assertions and all(map(_is_difference, assertions)):
@@ -257,6 +257,14 @@ class TestReader:
             if c.path.lower().endswith(_PROSE[1:])
         )
         return git or document or (asks and not self.names.in_issue(name))
+
+    def _opens_source(self, function: ast.AST) -> bool:
+        """Whether a test opens a file that the patch changes, by its whole path."""
+        paths = tuple(c.path for c in self.source if c.before is not None)
+        nodes = list(ast.walk(function))
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
+        texts = (str(node.value) for node in nodes if isinstance(node, ast.Constant))
+        return not names.isdisjoint(_OPENS) and any(text.endswith(paths) for text in texts)
 
     def _why_other(self, text: str, name: str) -> str:
         source = list(filter(_is_unrecorded, self.source))
@@ -316,6 +324,7 @@ def _is_difference(node: ast.AST) -> bool:
 _OF_SOURCE = frozenset(
     {"__code__", "__doc__", "__annotations__", "signature", "getsource", "getsourcelines"}
 )
+_OPENS = ("open", "read_text", "read_bytes")
 _PROSE = (".txt", ".md", ".rst", ".adoc")  # text may be data
 
 

@@ -201,9 +201,22 @@ def test_asking_for_a_name_of_the_patch_is_weak(test: str, named: str) -> None:
     assert why(test, FIXED) == ""
 
 
-@pytest.mark.parametrize("asked", ["total.__code__", "inspect.getsource(total)", "['git', 'log']"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "total.__code__",
+        "inspect.getsource(total)",
+        "['git', 'log']",
+        "open('shop/price.py').read()",
+    ],
+)
 def test_looking_at_the_source_is_weak(asked: str) -> None:
     assert why(f"def test_a():\n    assert f({asked})\n", FIXED).startswith("it reads the source")
+
+
+def test_a_test_may_open_its_own_file_and_run_the_program() -> None:
+    for body in ("open(tmp / 'price.py').read()", "run(['python', 'shop/price.py'])"):
+        assert why(f"def test_a(tmp):\n    assert {body}\n", FIXED) == ""
 
 
 # ------------------------------------------------------------------------------------ JavaScript
