@@ -236,7 +236,7 @@ def test_a_store_that_is_named_wins_over_a_folder(folder: Path, tmp_path: Path) 
     [
         (("--collection", "no/name"), "collection name 'no/name'"),
         (("--store", "mysql://h/d"), "store 'mysql': no engine of that name"),
-        (("--store", "lancedb://"), "as lancedb:///DIR"),
+        (("--store", "sqlite://"), "as sqlite:///FILE"),
         (("--made-by", "a\nb"), "--made-by: give a model's name of 1 to 200 printable characters"),
     ],
 )
