@@ -315,7 +315,7 @@ def in_words(record: RunRecord, *, has_patch: bool) -> str:
     cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
     tokens = usage.input_tokens + usage.output_tokens
     total = f" [{counted(usage.calls, 'call')}, {tokens:,} tokens{cost}]"
-    if record.status is Status.USAGE and not usage.calls:
+    if not usage.calls:
         total = ""
     if record.status is Status.ACCEPTED:
         shown = {"given": " (given tests)", "own": " (own test)"}.get(record.evidence or "", "")

@@ -349,5 +349,5 @@ def _why(evidence: VerdictEvidence) -> str:
     if evidence.only_tests:
         return ": the patch changes nothing but tests and their configuration"
     if evidence.new_tests is None:
-        return ": the reply brought no test of its own"
+        return ": no test came with it"
     return f": {evidence.new_tests.text}"

@@ -328,7 +328,7 @@ def test_the_reasons() -> None:
     )
     assert decide(evidence(GREEN, GREEN))[1] == (
         "No test fails newly (2 tests of the project still pass), but none shows the fix: "
-        "the reply brought no test of its own."
+        "no test came with it."
     )
     cut = run_of({"a": "passed"}, ended="wall-limit", failures={"b": "here"}, seconds=30.2)
     assert decide(evidence(GREEN, cut))[1].startswith(
