@@ -291,6 +291,12 @@ class RunRecord(_Record):
         judged = [one.validation for one in self.attempts if one.validation is not None]
         return next((one for one in reversed(judged) if one.verdict == self.verdict), None)
 
+    @property
+    def headline(self) -> str:
+        """The verdict, and what VERIFIED rests on, such as "VERIFIED (own test)"."""
+        shown = {"given": " (given tests)", "own": " (own test)"}.get(self.evidence or "", "")
+        return (self.verdict or self.status.value).upper().replace("_", "-") + shown
+
     def as_printed(self, *, accept_unverified: bool, redact: Callable[[str], str]) -> RunRecord:
         """Return the record as the user is told it."""
         update: dict[str, object] = {"message": redact(self.message)}

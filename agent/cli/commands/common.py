@@ -318,8 +318,7 @@ def in_words(record: RunRecord, *, has_patch: bool) -> str:
     if not usage.calls:
         total = ""
     if record.status is Status.ACCEPTED:
-        shown = {"given": " (given tests)", "own": " (own test)"}.get(record.evidence or "", "")
-        return f"{(record.verdict or 'accepted').upper()}{shown}: {record.message}{total}"
+        return f"{record.headline}: {record.message}{total}"
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""
     if record.status is Status.UNVERIFIED:
         rest = "; the diff applies, but nothing shows that it is right"

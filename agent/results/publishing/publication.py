@@ -38,7 +38,9 @@ _LINE = 300
 _MOST = 60_000
 
 _REFERENCE = re.compile(r"(#|GH-|/(?:issues|pull|merge_requests|work_items)/)(?=\d)", re.IGNORECASE)
-_SKIP = re.compile(r"\[((?:skip|no)[ -](?:ci|actions)|(?:ci|actions) skip)\]", re.IGNORECASE)
+_CI = r"(?:ci|actions|azurepipelines|azp)"
+_SKIP = re.compile(rf"\[((?:skip|no)[ -]{_CI}|{_CI} skip)\]|\*\*\*(NO_CI)\*\*\*", re.IGNORECASE)
+_TRAILER = re.compile(r"^([\w-]+)\s*:", re.MULTILINE)  # git and GitHub obey `skip-checks: true`
 _ISSUE = re.compile(r"[\w.-]+/[\w.-]+#\d+|https?://[^\s?#]+/(?:issues|work_items)/\d+/?")
 
 
@@ -47,7 +49,7 @@ def commit_message(title: str, thought: str, source: str) -> str:
     subject = _plain(" ".join(title.split())) or "the issue"
     first = textwrap.shorten(f"Fix: {subject}", _SUBJECT, placeholder="…")
     paragraphs = (" ".join(part.split()) for part in _plain(thought)[:_THOUGHT].split("\n\n"))
-    body = [textwrap.fill(part, _SUBJECT) for part in paragraphs if part]
+    body = [_TRAILER.sub(r"\1 -", textwrap.fill(p, _SUBJECT)) for p in paragraphs if p]
     return "\n\n".join([first, *body, *([f"Fixes {source}"] if is_issue(source) else [])]) + "\n"
 
 
@@ -58,8 +60,7 @@ def is_issue(source: str) -> bool:
 
 def describe_result(result: RunRecord, *, with_diff: bool = False) -> str:
     """Return what a run found as Markdown; `with_diff` adds as much of the diff as fits."""
-    ended = (result.verdict or result.status.value).upper().replace("_", "-")
-    parts = [f"**{ended}**", fenced(result.message)]
+    parts = [f"**{result.headline}**", fenced(result.message)]
     found = result.deciding
     if found is not None:
         parts += _tests("Failed before and pass now", found.fail_to_pass or found.newly_passing)
@@ -89,7 +90,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 def _plain(text: str) -> str:
     clean = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
-    return _SKIP.sub(r"(\1)", _REFERENCE.sub(r"\1 ", clean)).strip()
+    return _SKIP.sub(r"(\1\2)", _REFERENCE.sub(r"\1 ", clean)).strip()
 
 
 def _tests(heading: str, names: Sequence[str]) -> Iterator[str]:

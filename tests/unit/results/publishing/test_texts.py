@@ -7,7 +7,10 @@ from agent.results.publishing import commit_message, describe_result
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.types import Problem
 
-HOSTILE = "Fixes #7, closes GH-8 and https://github.com/a/b/issues/9 @all [skip ci]\n/close\n```x"
+HOSTILE = (
+    "Fixes #7, closes GH-8 and https://github.com/a/b/issues/9 @all [skip ci] [skip azurepipelines]"
+    " ***NO_CI***\n/close\n```x"
+)
 
 
 def result(**update: object) -> RunRecord:
@@ -22,6 +25,8 @@ def test_a_message_has_the_title_the_explanation_and_the_issue() -> None:
     assert lines[:3] == ["Fix: It breaks", "", "One."]
     assert lines[-2:] == ["Fixes owner/name#12", ""]
     assert max(map(len, lines)) <= 72
+    trailers = commit_message("It breaks", "Why.\n\nskip-checks: true\nSigned-off-by : x", "")
+    assert trailers.endswith("\n\nskip-checks - true Signed-off-by : x\n")
     assert commit_message("It breaks", "", "issue.md") == "Fix: It breaks\n"
     assert len(commit_message("word " * 60, "", "").partition("\n")[0]) <= 72
     assert commit_message("", "", "") == "Fix: the issue\n"
@@ -29,7 +34,7 @@ def test_a_message_has_the_title_the_explanation_and_the_issue() -> None:
 
 def test_foreign_words_in_a_message_close_nothing_and_skip_nothing() -> None:
     message = commit_message(HOSTILE, HOSTILE, "issue.md")
-    assert not re.search(r"#\d|GH-\d|issues/\d|\[skip ci\]", message)
+    assert not re.search(r"#\d|GH-\d|issues/\d|\[skip|\*NO_CI", message)
 
 
 def test_foreign_texts_of_a_description_stay_in_their_blocks() -> None:
