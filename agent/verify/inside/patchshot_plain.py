@@ -47,6 +47,7 @@ RUNNERS = ("pytest", "_pytest", "pluggy", "unittest")
 MACHINE = {
     *("/home", "/root", "/boot", "/mnt", "/media", "/opt", "/srv", "/sys", "/run", "/var/lib"),
     *("/var/log", "/var/cache", "/etc/hosts", "/etc/passwd", "/etc/os-release"),
+    *("/sys/class/net", "/sys/class/net/eth0"),
 }
 _READ = open  # before code of the target can replace it
 _TIME = time.time
@@ -552,6 +553,9 @@ def move(root: str) -> None:
     socket.if_nameindex = lambda: names
     socket.socket.connect = lambda self, address: None  # type: ignore[method-assign]
     socket.gethostbyname = lambda name: "192.0.2.1"
+    socket.gethostname = lambda: "workstation"
+    machine = os.uname()
+    os.uname = lambda: os.uname_result((machine[0], "workstation", *machine[2:]))
     resource.getrlimit = lambda which: (resource.RLIM_INFINITY,) * 2
     os.getpid = lambda: 48_211
     os.getppid = lambda: 2_105
@@ -617,7 +621,7 @@ def _outside_exists() -> None:
     real, began = os.stat, _TIME()
 
     def stat(path: Any, *rest: Any, **named: Any) -> Any:
-        if isinstance(path, (str, bytes)) and os.fsdecode(path).rstrip("/") in MACHINE:
+        if isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).rstrip("/") in MACHINE:
             return real("/")
         found = real(path, *rest, **named)
         if found.st_mtime < began:
