@@ -209,9 +209,8 @@ def make_run(
 ) -> TestRun:
     """Read a run of our own runner (`own_runner`) or of a foreign command (`opaque`).
 
-    The report, the exit code and, if pytest was told to write one, the JUnit file of our own runner
-    must agree. A foreign command that reported no session counts as one test, `COMMAND_ID`, which
-    passes with exit code 0.
+    The accounts of our own runner must agree. A foreign command that reported no session counts as
+    one test, `COMMAND_ID`.
     """
     report = read_report(result.report)
     junit = read_junit(result.junit) if own_runner and report.junit else None

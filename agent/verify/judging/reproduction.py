@@ -84,12 +84,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class NameChecks:
-    """Answers questions about a name.
-
-    `in_repository`: is the top-level module the target's own? A test that needs another module,
-    which is not installed, shows nothing. `brought`: does the patch's source add the name?
-    `in_issue`: does the issue mention it?
-    """
+    """Whether the target has a module, the patch's source adds a name, the issue mentions it."""
 
     in_repository: Callable[[str], bool]
     brought: Callable[[str], bool] = lambda _: False
