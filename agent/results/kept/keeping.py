@@ -48,7 +48,7 @@ _UNFINISHED = frozenset(
     }
 )  # fmt: skip
 
-_KEY_SHOWN = 6  # hex digits of the key at the beginning of an id
+_ID_DIGITS = 8  # hex; the first four tell most runs apart, also those of one issue
 
 
 def make_origin(
@@ -111,7 +111,7 @@ def keep_run(
 
 def _take_up(store: Path, origin: RunOrigin, stack: ExitStack) -> Path | None:
     """Lock the newest run of this key, if it is unfinished and no process works on it."""
-    for folder in newest_first(store, origin.key[:_KEY_SHOWN]):
+    for folder in newest_first(store):
         found = read_origin(folder)
         if found is None or found.key != origin.key:
             continue
@@ -134,9 +134,9 @@ def _usable(folder: Path) -> bool:
 
 
 def _begin(store: Path, origin: RunOrigin, issue: str, stack: ExitStack) -> Path:
-    """Make and lock the folder of a new run. Its id is the key's beginning and a number."""
+    """Make and lock the folder of a new run. Its id is a hash of the key and a number."""
     for number in count():
-        folder = store / f"{origin.key[:_KEY_SHOWN]}{number:02x}"
+        folder = store / hashlib.sha256(f"{origin.key}{number}".encode()).hexdigest()[:_ID_DIGITS]
         try:
             folder.mkdir()
         except FileExistsError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -118,9 +119,9 @@ def test_the_oldest_runs_are_removed_first_and_none_in_progress(keeping: Keeping
 def test_the_beginning_of_an_id_is_enough_and_must_be_unique(keeping: Keeping) -> None:
     with pytest.raises(ConfigurationError, match="no run is kept yet"):
         find_run(keeping.store, None)
-    first = keeping.run()
-    keeping.run()
-    assert find_run(keeping.store, first).id == first
+    first, second = keeping.run(), keeping.run()
+    assert [find_run(keeping.store, name[:4]).id for name in (first, second)] == [first, second]
+    shutil.copytree(keeping.store / first, keeping.store / f"{first[:6]}00")
     with pytest.raises(ConfigurationError, match="2 runs begin with"):
         find_run(keeping.store, first[:6])
     with pytest.raises(ConfigurationError, match="no kept run begins with"):
