@@ -235,7 +235,10 @@ as_json = flag("--json", "Print the result as JSON.")
 as_record = flag("--json", "Print the result as JSON; --json=full with its receipt.")
 quiet = flag("--quiet -q", "Show no progress on stderr.")
 verbose = flag("--verbose -v", "Show each model call, and why each chunk is in the context.")
-problem = text("--problem", "TEXT", "The issue: a file, `-` for stdin, or a URL.", required=True)
+problem = all_of(
+    click.argument("issue", required=False),
+    text("--problem", "TEXT", "The issue, as ISSUE: a file, `-` for stdin, or a URL."),
+)
 repo = click.option(
     "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
 )

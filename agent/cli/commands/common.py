@@ -176,6 +176,12 @@ def one_of(what: str, how: str, *values: str | None) -> str:
     return given[0]
 
 
+def load_issue(given: dict[str, Any]) -> Problem:
+    """Load the issue of ISSUE or `--problem`, which becomes `problem`."""
+    given["problem"] = one_of("the issue", "ISSUE or --problem", given["issue"], given["problem"])
+    return load_problem(given["problem"])
+
+
 def find_kept(prefix: str | None) -> KeptRun:
     """Return the kept run whose id begins with `prefix`, or the last one.
 

@@ -223,7 +223,7 @@ def _search_corpora(
     settings=options.CONTEXT_SETTINGS,
     ending="""
     Example:
-      agent context --problem issue.md --repo ./target
+      agent context issue.md --repo ./target
     """,
 )
 @options.problem
@@ -241,7 +241,7 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
     from agent.verify import find_test_hints, known_secrets
     from agent.wiring import make_counter, packing_options
 
-    issue = common.load_problem(given["problem"])
+    issue = common.load_issue(given)
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         settings = common.load_settings(flags, repository=given["repo"])
         counter, packing = make_counter(settings.model), packing_options(settings)
@@ -272,7 +272,7 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
     settings=(*options.RETRIEVAL_SETTINGS, "max_cost"),
     ending="""
     Example:
-      agent plan --problem issue.md --repo ./target --calls 3
+      agent plan issue.md --repo ./target --calls 3
     """,
 )
 @options.problem
@@ -287,7 +287,7 @@ def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
     from agent.retrieval.ranking import in_scope
     from agent.wiring import make_counter, make_planner, open_chat
 
-    problem, calls = common.load_problem(given["problem"]), given["calls"]
+    problem, calls = common.load_issue(given), given["calls"]
     settings = common.load_settings(flags, repository=given["repo"])
 
     async def plan() -> Planned:
