@@ -10,6 +10,7 @@ import re
 import resource
 import selectors
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 _MOST_OUTPUT = 1 << 30
 _MOST_MEMORY = 2 << 30
 _READ_BYTES = 1 << 20
+
+# After this time a call of git may be waiting for a FIFO. Looking for one takes seconds at most.
+_DOUBT_SECONDS = 3.0
+_MOST_FOLDERS = 100_000
+
+# Newer versions of git ignore a `.gitignore` above this size; older ones read it as a whole.
+_IGNORE_BYTES = 100 * 1024 * 1024
+_FATAL = 128  # the exit code of git when it gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,8 @@ class GitRunner:
                 raise self._late(cwd) from None
             finally:
                 _end(process)
+        if process.returncode >= _FATAL:
+            _check_ignore_files(cwd)
         return GitOutput(process.returncode, stdout, stderr)
 
     def _collect(
@@ -96,15 +107,18 @@ class GitRunner:
         assert process.stderr is not None
         output: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         size = count = 0
-        end = time.monotonic() + self.seconds
+        started, limit = time.monotonic(), min(self.seconds, _DOUBT_SECONDS)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ, "stdout")
             selector.register(process.stderr, selectors.EVENT_READ, "stderr")
             while selector.get_map():
-                left = end - time.monotonic()
+                left = started + limit - time.monotonic()
                 ready = selector.select(left) if left > 0 else []
-                if not ready:
-                    raise self._late(cwd)
+                if not ready:  # git may be waiting for an ignore file
+                    _check_ignore_files(cwd)
+                    if limit == self.seconds:
+                        raise self._late(cwd)
+                    limit = self.seconds
                 for key, _ in ready:
                     data = os.read(key.fd, _READ_BYTES)
                     if not data:
@@ -120,8 +134,19 @@ class GitRunner:
     def _late(self, work_tree: Path) -> RepositoryError:
         return RepositoryError(
             f"{work_tree}: git took longer than {self.seconds:g} s and was stopped; "
-            "check the disk, and that no .gitignore is a FIFO"
+            "check the disk and the repository's files"
         )
+
+
+def _check_ignore_files(work_tree: Path) -> None:
+    """Raise RepositoryError for a file at which git waits, or which it reads as a whole."""
+    for _, (folder, _, names) in zip(range(_MOST_FOLDERS), os.walk(work_tree), strict=False):
+        path = f"{folder}/.gitignore"
+        state = os.lstat(path) if ".gitignore" in names else None
+        if state is not None and stat.S_ISFIFO(state.st_mode):
+            raise RepositoryError(f"{path}: a FIFO, for which git would wait; remove it")
+        if state is not None and stat.S_ISREG(state.st_mode) and state.st_size > _IGNORE_BYTES:
+            raise RepositoryError(f"{path}: larger than {_IGNORE_BYTES:,} bytes; remove it")
 
 
 def _cleared(kept: Collection[str]) -> list[str]:

@@ -32,7 +32,7 @@ LINES = {
     "agent/miner": 920,
     "agent/patching": 5_200,
     "agent/report": 950,
-    "agent/repository": 2_520,
+    "agent/repository": 2_550,
     "agent/results": 1_900,
     "agent/retrieval": 8_410,
     "agent/run": 2_630,
