@@ -101,9 +101,10 @@ def everything_the_agent_does(hostile: Hostile, repo: Path | None = None) -> byt
         seen += [snapshot.read(path) for path in snapshot.files]
         with open_repository(root) as git:
             ancestors = git.ancestors(snapshot.commit, 100)
-            seen += [
-                repr(facts).encode() for batch in read_commits(git, ancestors) for facts in batch
-            ]
+            try:
+                seen += [repr(batch).encode() for batch in read_commits(git, ancestors)]
+            except PatchshotError as error:  # a partial clone has no history
+                seen.append(str(error).encode())
         try:
             workspace = prepare_workspace(snapshot.root, snapshot.commit, snapshot.overlay())
         except SandboxError as error:
