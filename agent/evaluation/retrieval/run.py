@@ -144,6 +144,7 @@ def _measure(
     with _writing(plan.output):
         file = plan.output.open("wb", buffering=0)
     measurements = measure_all(jobs, plan.flags, plan.budgets, workers)
+    done = 0
     try:
         for done, (job, measured) in enumerate(measurements, start=1):
             name = job.instance.instance_id
@@ -161,8 +162,8 @@ def _measure(
         measurements.close()
         file.close()
         summary = f"{len(rows):,} instances measured, {len(skipped):,} skipped"
-        ended = len(rows) + len(skipped) >= len(jobs)
-        reporter(StageFinished(STAGE, time.perf_counter() - started, summary, ended))
+        seconds = time.perf_counter() - started
+        reporter(StageFinished(STAGE, seconds, summary, done == len(jobs)))
     return rows
 
 
