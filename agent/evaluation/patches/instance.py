@@ -80,11 +80,14 @@ class Order:
 class _Setback(Exception):
     """Ends nested steps with an outcome. It is always caught in this module."""
 
-    def __init__(self, outcome: PatchOutcome, reason: str, error: ErrorKind = "") -> None:
+    def __init__(
+        self, outcome: PatchOutcome, reason: str, error: ErrorKind = "", log: str = ""
+    ) -> None:
         super().__init__(reason)
         self.outcome: PatchOutcome = outcome
         self.reason = reason
         self.error: ErrorKind = error
+        self.log = log
 
 
 def score(order: Order, means: Means, folder: ResultFolder, cancel: threading.Event) -> Scored:
@@ -97,7 +100,7 @@ def score(order: Order, means: Means, folder: ResultFolder, cancel: threading.Ev
     try:
         scored, log = _scored(order, means, folder, cancel)
     except _Setback as back:
-        log = ""
+        log = back.log
         error: ErrorKind = "stopped" if back.outcome == "error" and cancel.is_set() else back.error
         scored = _result(order, back.outcome, error=error, reason=back.reason)
     if log is not None and scored.error != "stopped":
@@ -265,7 +268,7 @@ def _run(
     except SandboxError as error:
         raise _Setback("error", str(error), "sandbox") from None
     if findings.blame:
-        raise _Setback("error", findings.blame, "environment")
+        raise _Setback("error", findings.blame, "environment", findings.log)
     return replace(findings, notes=(*notes, *findings.notes)), words
 
 

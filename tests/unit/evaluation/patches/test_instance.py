@@ -210,7 +210,7 @@ def test_a_row_that_cannot_be_used(
     assert words in found.reason
 
 
-def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge) -> None:
+def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge, tmp_path: Path) -> None:
     broken = shop.change(
         "tests/test_cart.py", "import not_installed_here\n" + shop.FILES["tests/test_cart.py"]
     )
@@ -219,6 +219,8 @@ def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge) -> Non
 
     assert (found.outcome, found.error) == ("error", "environment")
     assert "no test can be run with the row's own patch either" in found.reason
+    log = tmp_path / "instances" / "owner__shop-1" / "test_output.txt"
+    assert "not_installed_here" in log.read_text()
 
 
 def test_a_result_is_kept_and_taken_again(judge: Judge, tmp_path: Path) -> None:
