@@ -211,7 +211,7 @@ def test_a_verified_patch_becomes_a_pull_request(target: Target, forge: ForgeSer
     assert forge.branches()["fix"] == published["commit"] == target.git("rev-parse", "fix")
     assert (opened["head"], opened["base"], opened["draft"]) == ("fix", "main", False)
     assert opened["title"] == "Fix: add() subtracts"
-    assert "**VERIFIED**" in opened["body"]
+    assert "**VERIFIED (own test)**" in opened["body"]
     assert (
         "Failed before and pass now:\n\n```text\ntest_issue.py::test_issue\n```" in opened["body"]
     )
