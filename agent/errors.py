@@ -21,7 +21,7 @@
     │   ├── SemanticIndexError    no such folder, nothing usable in it, a text that cannot be read
     │   ├── SemanticQueryError    a query of another dimension, not finite, not numbers
     │   └── SemanticConfigError   settings of an agent: unknown, out of range
-    ├── ForgeError            exit 2: GitHub or GitLab cannot be used
+    ├── ForgeError            exit 2: GitHub cannot be used
     └── SandboxUnavailable    exit 10: nothing isolated can be run here
 
 Errors of libraries (httpx, git, the OS) are translated once, where they are raised.
@@ -191,7 +191,7 @@ class SemanticConfigError(SemanticRetrievalError):
 
 
 class ForgeError(PatchshotError):
-    """GitHub or GitLab cannot be used for a push or a pull request."""
+    """GitHub cannot be used for a push or a pull request."""
 
 
 class SandboxUnavailable(PatchshotError):

@@ -267,7 +267,7 @@ delivery = all_of(
     flag("--apply", "Write the accepted patch into the work tree."),
     text("--branch", "NAME", "Commit the accepted patch on this new branch; no hook runs."),
     text("--commit-message", "TEXT", "The message of that commit (made from the issue)."),
-    flag("--pr", "Push the branch to origin (GitHub, GitLab), and open a pull request."),
+    flag("--pr", "Push the branch to origin on GitHub, and open a pull request."),
     flag("--without-test", "Leave the reply's test out of the branch."),
 )
 dataset = all_of(

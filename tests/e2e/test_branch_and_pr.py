@@ -166,7 +166,7 @@ def test_what_can_be_known_before_is_said_before_the_call(
         (["--commit-message", "x"], {}, "give --branch too"),
         (["--branch", "b", "--pr"], plain, "set GITHUB_TOKEN"),
         (["--branch", "b", "--pr"], wrong, "401: Bad credentials"),
-        (["--branch", "b", "--pr"], {"GITHUB_TOKEN": "x"}, "set GITHUB_SERVER_URL or GITLAB_HOST"),
+        (["--branch", "b", "--pr"], {"GITHUB_TOKEN": "x"}, "set GITHUB_SERVER_URL"),
         (["--branch", "theirs", "--pr"], named(forge), "has such a branch"),
         (["--branch", "main2", "--pr"], {**named(forge), "HOME": "/nowhere"}, "user.name"),
     ]
@@ -223,17 +223,12 @@ def test_a_verified_patch_becomes_a_pull_request(target: Target, forge: ForgeSer
     assert target.state() == before
 
 
-def test_what_is_not_verified_is_a_draft_on_gitlab(target: Target, forge: ForgeServer) -> None:
-    done, _ = target.solve(
-        "--branch", "fix", "--pr", *QUICK, GITLAB_HOST=forge.url, GITLAB_TOKEN=forge.token
-    )
+def test_what_is_not_verified_is_a_draft(target: Target, forge: ForgeServer) -> None:
+    done, _ = target.solve("--branch", "fix", "--pr", *QUICK, **named(forge))
     assert done.returncode == 0, done.stderr
-    assert f"opened {forge.url}/owner/name/-/merge_requests/1" in done.stderr
     [opened] = forge.opened
-    assert (opened["source_branch"], opened["target_branch"]) == ("fix", "main")
-    assert opened["title"] == "Draft: Fix: add() subtracts # 12"
-    assert forge.branches()["fix"] == target.git("rev-parse", "fix")
-    body = opened["description"]
+    assert (opened["title"], opened["draft"]) == ("Fix: add() subtracts # 12", True)
+    body = opened["body"]
     # The model's text stands in a block that it cannot end, so nothing in it is a command.
     assert "````text\nThe operator is wrong." in body
     assert body.index("/close") < body.index("\n````\n", body.index("/close"))

@@ -1,4 +1,4 @@
-"""GitHub and GitLab on the loopback interface: both HTTP interfaces, and git behind a token.
+"""GitHub on the loopback interface: its HTTP interface, and git behind a token.
 
     with ForgeServer(tmp_path / "forge", "owner/name") as forge:
         run(GITHUB_SERVER_URL=forge.url, GITHUB_TOKEN=forge.token)
@@ -101,18 +101,10 @@ class ForgeServer:
 
     def answer(self, request: Request) -> tuple[int, Any]:
         """The status and the JSON of a request to an interface."""
-        if self.token not in (
-            request.headers.get("authorization", "").removeprefix("Bearer "),
-            request.headers.get("private-token"),
-        ):
+        if request.headers.get("authorization") != f"Bearer {self.token}":
             return 401, {"message": "Bad credentials"}
         parts = urlsplit(request.target)
-        github, gitlab = "/api/v3/repos/", "/api/v4/projects/"
-        if parts.path.startswith(github):
-            named = f"{github}{self.project}"
-        else:
-            named = f"{gitlab}{self.project.replace('/', '%2F')}"
-        rest = parts.path.removeprefix(named)
+        rest = parts.path.removeprefix(f"/api/v3/repos/{self.project}")
         if rest == parts.path:
             return 404, {"message": "Not Found"}
         return self._about(request, [unquote(part) for part in rest.split("/")[1:]], parts.query)
@@ -121,18 +113,17 @@ class ForgeServer:
         match path:
             case []:
                 return 200, {"default_branch": "main"}
-            case ["branches" | "branch", name] | ["repository", "branches", name]:
+            case ["branches", name]:
                 return (200, {"name": name}) if name in self.branches() else (404, {})
-            case ["pulls"] | ["merge_requests"] if request.method == "POST":
+            case ["pulls"] if request.method == "POST":
                 return self._open(request.json)
-            case ["pulls"] | ["merge_requests"]:
-                head = parse_qs(query).get("head") or parse_qs(query)["source_branch"]
-                branch = head[0].rpartition(":")[2]
-                return 200, [self._shown(one) for one in self.opened if _branch(one) == branch]
+            case ["pulls"]:
+                branch = parse_qs(query)["head"][0].rpartition(":")[2]
+                return 200, [self._shown(one) for one in self.opened if one["head"] == branch]
             case ["issues", number] if int(number) in self.issues:
                 title, body = self.issues[int(number)]
                 return 200, {"title": title, "body": body}
-            case ["issues", number, "comments" | "notes"]:
+            case ["issues", number, "comments"]:
                 self.comments.append((int(number), request.json["body"]))
                 return 201, {"html_url": f"{self.url}/{self.project}/issues/{number}#comment"}
             case ["collaborators", user, "permission"]:
@@ -142,18 +133,16 @@ class ForgeServer:
     def _open(self, given: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_requests:
             return self.refuse_requests, {"message": f"refused, and {self.token} is quoted"}
-        if any(_branch(one) == _branch(given) for one in self.opened):
+        if any(one["head"] == given["head"] for one in self.opened):
             return 422, {"message": "Validation Failed", "errors": ["a request already exists"]}
-        if _branch(given) not in self.branches():
+        if given["head"] not in self.branches():
             return 422, {"message": "no such branch"}
         self.opened.append(given)
         return 201, self._shown(given)
 
     def _shown(self, given: dict[str, Any]) -> dict[str, Any]:
         number = self.opened.index(given) + 1
-        if "head" in given:
-            return {"html_url": f"{self.url}/{self.project}/pull/{number}"}
-        return {"web_url": f"{self.url}/{self.project}/-/merge_requests/{number}"}
+        return {"html_url": f"{self.url}/{self.project}/pull/{number}"}
 
     def git(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
         """The answer of `git http-backend` (git-http-backend(1), a CGI program)."""
@@ -190,10 +179,6 @@ class ForgeServer:
         found = dict(lines)
         status = int(found.pop("Status", "200 OK").split()[0])
         return status, list(found.items()), body
-
-
-def _branch(given: Mapping[str, Any]) -> str:
-    return str(given.get("head") or given["source_branch"])
 
 
 def _handler_of(forge: ForgeServer) -> type[BaseHTTPRequestHandler]:

@@ -65,7 +65,7 @@ _RARE = (
     more with code that the model asks for. If its patch fails, it makes at most
     1 repair call (--repairs) and 40 steps (--max-steps).
 
-    --pr needs GITHUB_TOKEN or GITLAB_TOKEN. The pull request is a draft unless
+    --pr needs GITHUB_TOKEN. The pull request is a draft unless
     the patch is verified. Commits are signed if your own git configuration says
     so (commit.gpgsign).
 

@@ -1,4 +1,4 @@
-"""Publishes an accepted patch: a commit on a new branch, and a pull or merge request for it."""
+"""Publishes an accepted patch: a commit on a new branch, and a pull request for it."""
 
 from agent.results.publishing.forge import Forge as Forge
 from agent.results.publishing.forge import find_forge as find_forge

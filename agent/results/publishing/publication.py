@@ -1,8 +1,8 @@
 """Commits a patch on a new branch, pushes it, and opens a request for it.
 
-The title and the model's explanation are untrusted: on GitHub and GitLab a text can close issues,
-call people, skip checks and run commands. So the message loses such words, and the description has
-foreign text in code blocks only.
+The title and the model's explanation are untrusted: on GitHub a text can close issues, call people
+and skip checks. So the message loses such words, and the description has foreign text in code
+blocks only.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _exists(forge: Forge, branch: str) -> ForgeError:
 
 def _settings(git: GitRepository, forge: Forge) -> Mapping[str, str]:
     """Return variables of git that hold the token, and the user's own settings of connections."""
-    pair = base64.b64encode(f"{forge.user}:{forge.token}".encode()).decode("ascii")
+    pair = base64.b64encode(f"x-access-token:{forge.token}".encode()).decode("ascii")
     users = user_settings(git)
     settings = {name: users[name] for name in _OF_CONNECTIONS if name in users}
     settings[f"http.{forge.server}/.extraHeader"] = f"Authorization: Basic {pair}"

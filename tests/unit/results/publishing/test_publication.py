@@ -23,9 +23,9 @@ def forge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgeServ
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.invalid")
-    with ForgeServer(tmp_path / "forge", "group/below/name") as server:
-        monkeypatch.setenv("GITLAB_HOST", server.url)
-        monkeypatch.setenv("GITLAB_TOKEN", server.token)
+    with ForgeServer(tmp_path / "forge", "owner/name") as server:
+        monkeypatch.setenv("GITHUB_SERVER_URL", server.url)
+        monkeypatch.setenv("GITHUB_TOKEN", server.token)
         yield server
 
 
@@ -48,7 +48,7 @@ def published(root: Path, forge: ForgeServer) -> None:
     assert outcome.published is not None
     assert forge.branches()["fix"] == outcome.published.commit
     assert run_git(forge.bare, "rev-parse", "fix~1").strip() == base
-    assert outcome.published.pull_request == f"{forge.url}/group/below/name/-/merge_requests/1"
+    assert outcome.published.pull_request == f"{forge.url}/owner/name/pull/1"
 
 
 def test_a_shallow_clone(origin: Path, forge: ForgeServer, tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_a_shallow_clone(origin: Path, forge: ForgeServer, tmp_path: Path) -> No
 def test_a_linked_work_tree(origin: Path, forge: ForgeServer, tmp_path: Path) -> None:
     run_git(origin, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "work")
     published(tmp_path / "linked", forge)
-    assert forge.opened[0]["target_branch"] == "main"
+    assert forge.opened[0]["base"] == "main"
 
 
 def test_the_branch_that_is_checked_out_is_the_target(origin: Path, forge: ForgeServer) -> None:
     run_git(origin, "checkout", "-q", "-b", "release")
     run_git(forge.bare, "branch", "release", "main")
     published(origin, forge)
-    assert forge.opened[0]["target_branch"] == "release"
+    assert forge.opened[0]["base"] == "release"
