@@ -126,27 +126,6 @@ def query(place: Place) -> Figures:
     }
 
 
-def embedded(place: Place) -> Figures:
-    """The same with the local model, every vector made anew, and the model loaded."""
-    from agent.repository.snapshot import take_snapshot
-    from agent.retrieval.embedding import ParallelEmbedder
-    from agent.retrieval.embedding.local import LocalEmbedder
-    from agent.retrieval.ranking.ranker import preset
-    from agent.retrieval.ranking.retriever import HybridRetriever
-    from agent.run.problem import problem_from_text
-
-    snapshot = take_snapshot(place.repository)
-    started = time.perf_counter()
-    retriever = HybridRetriever(
-        preset("default"),
-        embedder=ParallelEmbedder(LocalEmbedder(), lambda _: None),
-        index_path=place.index,
-        reporter=lambda _: None,
-    )
-    asyncio.run(retriever.rank(problem_from_text(ISSUE, "benchmark"), snapshot))
-    return {"embedded query, s": time.perf_counter() - started}
-
-
 def load(place: Place) -> Figures:
     """Only the index's part of a query."""
     import numpy as np
@@ -222,7 +201,7 @@ def _times(action: Callable[[], object]) -> float:
 
 
 MEASUREMENTS: Mapping[str, Callable[[Place], Figures]] = {
-    measure.__name__: measure for measure in (parse, refresh, query, embedded, load, bm25s)
+    measure.__name__: measure for measure in (parse, refresh, query, load, bm25s)
 }
 
 
@@ -313,7 +292,6 @@ def _round(repository: Path, cache: Path) -> Figures:
     bare, bare_cpu = bare_parse(place, paths)
     cold = measured("refresh", place)
     warm = measured("query", place)
-    with_model = measured("embedded", place)
     parts = measured("load", place)
     changed = repository / "billing_example" / "invoice.py"
     before = changed.read_text()
@@ -336,8 +314,6 @@ def _round(repository: Path, cache: Path) -> Figures:
         "first query, s": warm["first query, s"],
         "warm query, s": warm["query, s"],
         "query CPU, s": warm["query CPU, s"],
-        "query with the local model, s": with_model["embedded query, s"],
-        "with the local model: peak, MB": with_model["own peak, MB"],
         "of which load, s": parts["load, s"],
         "neighbours of 30 pieces, s": parts["neighbours of 30, s"],
         "refresh after one change, s": after["index, s"],

@@ -10,7 +10,6 @@ base. The vectors start from a sentence encoder's, reduced by principal componen
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import time
 from collections import Counter
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.errors import ConfigurationError
 from agent.retrieval.embedding import NAME_BOOST, write_static
-from agent.retrieval.embedding.local import LocalEmbedder
 from agent.retrieval.index.words import WORD, Terms, term_hash
 from agent.retrieval.ranking.lexical import TITLE_WEIGHT
+from training.minilm import minilm_vectors
 from training.pairs import read_pairs
 from training.projects import RANKER_PROJECTS
 
@@ -183,16 +181,11 @@ def count_vocabulary(counts: Mapping[str, Sequence[_Counts]]) -> TrainedTerms:
 def initial_vectors(terms: Sequence[str], seed: int) -> NDArray[np.float32]:
     """Return (len(terms), DIMENSION): a sentence encoder's vectors of the words, or noise."""
     noise = np.random.default_rng(seed).normal(0.0, 0.1, (len(terms), DIMENSION)).astype(np.float32)
-    try:
-        model = LocalEmbedder(max_tokens=16)
-    except ConfigurationError as error:
-        _say(f"starting from noise: {error}")
+    rows = minilm_vectors([term.replace("_", " ") for term in terms], batch=64, max_tokens=16)
+    if rows is None:
+        _say("starting from noise: the extra `train` is not installed as a whole")
         return noise
-    parts: list[Any] = []
-    for start in range(0, len(terms), 64):
-        batch = [term.replace("_", " ") for term in terms[start : start + 64]]
-        parts.append(asyncio.run(model.embed_batch(batch, kind="document")))
-    vectors = np.concatenate([np.asarray(part) for part in parts]).astype(np.float64)
+    vectors = rows.astype(np.float64)
     vectors -= vectors.mean(axis=0)
     _, _, axes = np.linalg.svd(vectors.T @ vectors)
     reduced = (vectors @ axes[:DIMENSION].T).astype(np.float32)

@@ -40,7 +40,6 @@ LEFT_OUT = (
     "agent/miner/bundle.py",
     "agent/report",
     "agent/results",
-    "agent/retrieval/embedding/local.py",  # the weights of a local model cannot be carried
     "agent/search",  # other corpora, plans, and the action `find`
     "agent/verify/environments",  # --environments: a miner's container has its own
     "agent/wiring/search.py",

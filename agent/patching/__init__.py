@@ -27,5 +27,4 @@ from agent.patching.schema import wrong_tests as wrong_tests
 from agent.patching.syntax import check_syntax as check_syntax
 from agent.patching.syntax import doubtful as doubtful
 from agent.patching.syntax import parse_python as parse_python
-from agent.patching.syntax import with_function as with_function
 from agent.patching.tolerant_json import scan as scan

@@ -255,14 +255,6 @@ def find_symbol(text: str, language: str, symbol: str) -> SymbolSite | Miss:
     return Miss("no-match", reason, advice="name a whole function, or use a search text")
 
 
-def with_function(text: str, language: str, symbol: str, new: str) -> str | None:
-    """Return the text with one function replaced; None if the function cannot be told."""
-    site = find_symbol(text, language, symbol)
-    if isinstance(site, Miss):
-        return None
-    return text[: site.start] + fitted(text[site.start : site.end], new) + text[site.end :]
-
-
 def _site(text: str, piece: Piece) -> SymbolSite:
     lines, last = text.split("\n"), piece.end
     while last > piece.start and not lines[last - 1].strip():

@@ -78,11 +78,6 @@ def read_files(
     return files
 
 
-def read_file(root: Path, path: bytes, limit: int) -> DiskFile:
-    """Return what is at one path, as `read_files` does."""
-    return read_files(root, [path], limit=limit)[path]
-
-
 def _split(path: bytes) -> tuple[bytes, bytes]:
     folder, _, name = path.rpartition(b"/")
     return folder, name

@@ -147,10 +147,10 @@ class Settings(BaseModel):
     )  # fmt: skip
 
     # Embeddings.
-    embed: Literal["auto", "off", "local", "remote"] = setting(
+    embed: Literal["auto", "off", "remote"] = setting(
         "auto",
-        "Where embeddings come from; `local` needs the extra `local`. auto: remote where an "
-        "embedding model is set, or behind a miner's proxy.",
+        "Where embeddings come from. auto: remote where an embedding model is set, or behind a "
+        "miner's proxy.",
         EMBEDDINGS,
     )
     embed_base_url: str | None = setting(

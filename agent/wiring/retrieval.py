@@ -51,18 +51,14 @@ def packing_options(settings: Settings) -> PackingOptions:
 
 
 @asynccontextmanager
-async def open_retriever(
-    settings: Settings, reporter: Reporter, *, workers: int | None = None
-) -> AsyncIterator[Retriever]:
-    """Open a retriever for commands that make no model call; `workers` None: one per core."""
+async def open_retriever(settings: Settings, reporter: Reporter) -> AsyncIterator[Retriever]:
+    """Open a retriever for commands that make no model call."""
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(settings, Connections(stack, reporter))
-        yield make_retriever(settings, embedder, reporter, workers)
+        yield make_retriever(settings, embedder, reporter)
 
 
-def make_retriever(
-    settings: Settings, embedder: Embedder | None, reporter: Reporter, workers: int | None = None
-) -> Retriever:
+def make_retriever(settings: Settings, embedder: Embedder | None, reporter: Reporter) -> Retriever:
     """Make the retriever of the settings over the index on disk."""
     from agent.retrieval.ranking import HybridRetriever
 
@@ -71,7 +67,6 @@ def make_retriever(
         embedder=embedder,
         index_path=index_path(settings),
         reporter=reporter,
-        workers=workers,
     )
 
 
@@ -92,14 +87,12 @@ def index_path(settings: Settings) -> Path:
     return settings.cache_dir / "index.sqlite"
 
 
-def fill_index(
-    settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
-) -> IndexSummary:
+def fill_index(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> IndexSummary:
     """Chunk and cache the files that are not cached yet."""
-    return make_index(settings, reporter, workers).refresh(snapshot)
+    return make_index(settings, reporter).refresh(snapshot)
 
 
-def make_index(settings: Settings, reporter: Reporter, workers: int | None = None) -> Index:
+def make_index(settings: Settings, reporter: Reporter) -> Index:
     """Make the code index of the settings, as the retriever reads it."""
     from agent.retrieval.index import Index
     from agent.retrieval.ranking import load_shipped
@@ -107,7 +100,6 @@ def make_index(settings: Settings, reporter: Reporter, workers: int | None = Non
     return Index(
         reporter,
         index_path(settings),
-        workers,
         encoder=load_shipped(retrieval_options(settings)).encoder,
     )
 
@@ -147,16 +139,10 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     options = EmbeddingOptions(concurrency=_concurrency())
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", connections.reporter)
     connections.stack.callback(cache.close)
-    # A model on this machine may be slow but does not hang, so it gets no time limit.
-    bound = None if settings.embed == "local" else connections.time_left
-    return ParallelEmbedder(model, connections.reporter, options, cache, bound)
+    return ParallelEmbedder(model, connections.reporter, options, cache, connections.time_left)
 
 
 async def _batch_embedder(settings: Settings, connections: Connections) -> BatchEmbedder | None:
-    if settings.embed == "local":
-        from agent.retrieval.embedding.local import LocalEmbedder
-
-        return LocalEmbedder()
     chosen = embedding_endpoint(settings)
     if chosen is None:
         return None
@@ -177,7 +163,7 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
     """Return the embedding server that the settings choose, or None. Raises ConfigurationError."""
     from agent.llm import ENVIRONMENT_NAMES, choose_embedding_endpoint
 
-    if settings.embed in ("off", "local"):
+    if settings.embed == "off":
         return None
     chosen = choose_embedding_endpoint(
         settings, environment(ENVIRONMENT_NAMES), _chat_endpoint_if_any(settings)
@@ -192,13 +178,9 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
 
 def embedding_in_words(settings: Settings) -> str:
     """Describe the source of embeddings for `agent doctor`."""
-    if settings.embed == "local":
-        from agent.retrieval.embedding.local import LocalEmbedder
-
-        return f"local: {LocalEmbedder().name}"
     chosen = embedding_endpoint(settings)
     if chosen is None:
-        return "off: lexical retrieval (set PATCHSHOT_EMBED_MODEL, or --embed local)"
+        return "off: lexical retrieval (set PATCHSHOT_EMBED_MODEL)"
     return in_words(chosen)
 
 

@@ -139,7 +139,7 @@ async def embed_query(
         if embedder is None:
             raise ConfigurationError(
                 "a query in words needs the embedder that made the vectors: set"
-                " PATCHSHOT_EMBED_MODEL (and PATCHSHOT_EMBED_BASE_URL) or --embed local; or give"
+                " PATCHSHOT_EMBED_MODEL (and PATCHSHOT_EMBED_BASE_URL); or give"
                 " the query's own vector by --vector FILE"
             )
         rows = await embedder.embed([text], kind="query")

@@ -77,7 +77,7 @@ def encoder() -> StaticEncoder:
 
 def small_index() -> Index:
     """An index that keeps nothing."""
-    return Index(quiet, None, workers=1, encoder=encoder())
+    return Index(quiet, None, encoder=encoder())
 
 
 def places(folder: Path) -> SearchPaths:

@@ -241,18 +241,15 @@ def _check(
     if model is not None and not is_model(model, made_by):
         raise ConfigurationError(
             f"the vectors of {place} were made by {model}, the query by {made_by}; set"
-            " PATCHSHOT_EMBED_MODEL to that model (without --embed local), or give --vector FILE"
+            " PATCHSHOT_EMBED_MODEL to that model, or give --vector FILE"
         )
 
 
 def is_model(name: str, embedder: str) -> bool:
     """Whether an `Embedder.name` is of the model that --made-by named: the last parts are equal."""
     core = embedder.rpartition("@")[0] or embedder
-    if embedder.startswith("local/"):
-        core = re.sub(r"(-int8)?-[0-9a-f]{12}$", "", core)
-    else:
-        core = core.partition(":")[2] or core
-    return _last(name) in (_last(core), _last(embedder), _last(f"{core}-int8"))
+    core = core.partition(":")[2] or core
+    return _last(name) in (_last(core), _last(embedder))
 
 
 def _last(name: str) -> str:

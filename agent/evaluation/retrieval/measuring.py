@@ -146,7 +146,7 @@ class Measurer:
         snapshot = take_snapshot(repository, commit=instance.base_commit)
         if not retrieval_options(settings).original:
             # Not timed, because the time depends on which commits were indexed before.
-            fill_index(settings, snapshot, self._reporter, workers=1)
+            fill_index(settings, snapshot, self._reporter)
             fill_history(settings, snapshot, self._reporter)
         counter = make_counter(settings.model)
         started = time.perf_counter()
@@ -209,7 +209,7 @@ def _open_worker(flags: Mapping[str, Any], budgets: Sequence[int]) -> None:
             notices.setdefault(event.message)
 
     runner, stack = asyncio.Runner(), AsyncExitStack()
-    opening = stack.enter_async_context(open_retriever(settings, note, workers=1))
+    opening = stack.enter_async_context(open_retriever(settings, note))
     measurer = Measurer(settings, runner.run(opening), budgets, note)
 
     def measure(job: MeasureJob) -> Measurement:

@@ -113,7 +113,7 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
 
 async def _try_settings(settings: Settings) -> None:
     """Raise the ConfigurationError that each worker would raise."""
-    async with open_retriever(settings, lambda _: None, workers=1):
+    async with open_retriever(settings, lambda _: None):
         pass
 
 
@@ -187,10 +187,6 @@ def embedder_name(settings: Settings) -> str | None:
     """
     if not retrieval_options(settings).embedding:
         return None
-    if settings.embed == "local":
-        from agent.retrieval.embedding.local import LocalEmbedder
-
-        return LocalEmbedder().name
     chosen = embedding_endpoint(settings)
     if chosen is None:
         return None

@@ -1,5 +1,5 @@
-"""Turns texts into vectors: `ParallelEmbedder` through a `BatchEmbedder` (a server, or
-`local.LocalEmbedder`), and `StaticEncoder`, which needs no model server, during indexing.
+"""Turns texts into vectors: `ParallelEmbedder` through a `BatchEmbedder` (a server), and
+`StaticEncoder`, which needs no server, during indexing.
 """
 
 from agent.retrieval.embedding.parallel import BatchEmbedder as BatchEmbedder

@@ -33,11 +33,10 @@ NAME_BOOST = 1.0
 @dataclass(frozen=True, slots=True)
 class StaticEncoder:
     """`v` terms of `d` dimensions: ascending `hashes` uint64 (v,), `vectors` int8 (v, d) times
-    `scales` float32 (v,), weights of terms float32 (v,). Workers load it from `path`.
+    `scales` float32 (v,), weights of terms float32 (v,).
     """
 
     fingerprint: str
-    path: Path
     hashes: NDArray[np.uint64]
     vectors: NDArray[np.int8]
     scales: NDArray[np.float32]
@@ -135,7 +134,7 @@ def read_static(path: Path) -> StaticEncoder | None:
         return None
     columns: Mapping[str, Any] = arrays
     fingerprint = sha256(data).hexdigest()[:16]
-    return StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
+    return StaticEncoder(fingerprint, *(columns[name] for name in _ARRAYS))
 
 
 def write_static(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,16 +13,15 @@ import numpy as np
 from agent.retrieval.index.chunking import TreeSitterChunker, split_lines
 from agent.retrieval.index.corpus import KINDS, Block
 from agent.retrieval.index.outline import GRAMMARS
-from agent.retrieval.index.references import bases, imports
+from agent.retrieval.index.references import imports
 from agent.retrieval.index.words import IDENTIFIER, Terms, name_hash
-from agent.types import ChunkKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.retrieval.index.chunking import Piece
 
-FORMAT = 6
+FORMAT = 7
 """Increase when chunking, terms or the layout change; older records are then ignored."""
 
 MAX_USES = 200
@@ -80,9 +78,6 @@ class PieceEncoder(Protocol):
 
     @property
     def fingerprint(self) -> str: ...  # noqa: D102
-
-    @property
-    def path(self) -> Path: ...  # noqa: D102
 
     def encode(self, terms: PieceTerms, /) -> bytes:
         """Return the vectors as bytes: int8 of shape (terms.size, dimension), C order."""
@@ -164,27 +159,14 @@ class BlockBuilder:
 
     def _named(self, pieces: Sequence[Piece], uses: Sequence[list[int]]) -> Block:
         """Return the columns of identifiers."""
-        leaves = [[self._leaf(piece)] for piece in pieces]
-        of_classes = [
-            [self._hash(name) for name in bases(piece.signature, piece.symbol.rpartition(".")[2])]
-            if piece.kind is ChunkKind.CLASS
-            else []
-            for piece in pieces
-        ]
-        runs = [*leaves, *uses, *of_classes]
-        hashes = np.array(list(chain.from_iterable(runs)), dtype=np.uint64)
+        leaves = [self._leaf(piece) for piece in pieces]
+        hashes = np.array([*leaves, *chain.from_iterable(uses)], dtype=np.uint64)
         names, places = np.unique(hashes, return_inverse=True)
-        sizes = _column([len(run) for run in runs])
-        ends = np.cumsum(sizes)[[len(pieces) - 1, 2 * len(pieces) - 1]] if pieces else [0, 0]
-        leaf_places, use_places, base_places = np.split(places, ends)
-        _, use_sizes, base_sizes = np.split(sizes, [len(pieces), 2 * len(pieces)])
         return {
             "names": names,
-            "leaves": leaf_places,
-            "use_sizes": use_sizes,
-            "uses": use_places,
-            "base_sizes": base_sizes,
-            "bases": base_places,
+            "leaves": places[: len(leaves)],
+            "use_sizes": _column([len(run) for run in uses]),
+            "uses": places[len(leaves) :],
         }
 
     def _leaf(self, piece: Piece) -> int:

@@ -29,7 +29,7 @@ Block = dict[str, "NDArray[Any]"]
 """Columns of `f` files, `n` pieces, `v` distinct terms, `m` postings and `k` distinct names;
 unsigned integers. Every `*_sizes` column splits another one into runs. `vocabulary`: ascending
 hashes of terms; `postings` (v,): runs of `posting_pieces`, `counts`, `name_counts` (m,). `names`:
-ascending hashes of identifiers; `leaves` (of symbols), `uses` and `bases` index it. Texts are
+ascending hashes of identifiers; `leaves` (of symbols) and `uses` index it. Texts are
 UTF-8, `vectors` int8 (n, dimension) as bytes.
 """
 
@@ -41,12 +41,12 @@ _LENGTHS = {
     "symbol_sizes": "starts", "symbols": "+symbol_sizes",
     "signature_sizes": "starts", "signatures": "+signature_sizes",
     "hole_sizes": "starts", "holes": "+hole_sizes", "leaves": "starts",
-    "use_sizes": "starts", "uses": "+use_sizes", "base_sizes": "starts", "bases": "+base_sizes",
+    "use_sizes": "starts", "uses": "+use_sizes",
     "import_sizes": "file_sizes", "imports": "+import_sizes", "vectors": "vectors",
 }  # fmt: skip
 """Columns in stored order, and the column that has as many elements; "+": their sum."""
 
-_LIMITS = {"posting_pieces": "starts", "leaves": "names", "uses": "names", "bases": "names"}
+_LIMITS = {"posting_pieces": "starts", "leaves": "names", "uses": "names"}
 """Columns of indices, and the column that they refer to."""
 
 _HASHES = {"vocabulary", "names"}
@@ -122,11 +122,10 @@ class CorpusRuns:
 
 @dataclass(frozen=True, slots=True)
 class CorpusNames:
-    """`name_hash`es of the last part of each symbol (n,), of the names used, and of bases."""
+    """`name_hash`es of the last part of each symbol (n,), and of the names used."""
 
     leaves: NDArray[np.uint64]
     uses: CorpusRuns
-    bases: CorpusRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,7 @@ class CorpusBuilder:
         chosen, terms = _chosen(block, self._query)
         part = {name: column.copy() for name, column in block.items() if name not in _OF_TERMS}
         names = part.pop("names")
-        part |= {name: names[part[name]] for name in ("leaves", "uses", "bases")}
+        part |= {name: names[part[name]] for name in ("leaves", "uses")}
         part["term"] = terms
         part["piece"] = block["posting_pieces"][chosen].astype(np.int64)
         part |= {name: block[name][chosen] for name in ("counts", "name_counts")}
@@ -232,7 +231,6 @@ class CorpusBuilder:
             names=CorpusNames(
                 _joined(parts, "leaves", np.uint64),
                 _runs(parts, "use_sizes", "uses"),
-                _runs(parts, "base_sizes", "bases"),
             ),
             imports=_texts(parts, "imports", "import_sizes"),
             vectors=tuple(

@@ -1,27 +1,15 @@
-"""Builds a corpus from a snapshot: known groups of files come from the cache, others are cut, many
-in workers. A worker is this module: a request is a JSON array of `[language, text]`, the answer a
-block.
-"""
+"""Builds a corpus from a snapshot: known groups of files come from the cache, others are cut."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
-import os
-import subprocess
-import sys
 import threading
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -31,14 +19,7 @@ from agent.retrieval.index.contents import FORMAT, BlockBuilder, PieceEncoder
 from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode, encode
 from agent.retrieval.index.outline import GRAMMARS
 from agent.shared.cache import DEFAULT_LIMIT, RecordStore
-from agent.shared.workers import (
-    Cancelled,
-    WorkerFailed,
-    WorkerPool,
-    WorkerProcess,
-    read_frame,
-    write_frame,
-)
+from agent.shared.workers import Cancelled
 from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
@@ -65,7 +46,6 @@ _CACHED_PATHS = 1 << 16  # each query of a process asks for all files
 
 _STAGE = "index"
 
-_POOL_MIN_BYTES = 3_000_000  # below, starting workers (0.3 s each) costs more than it saves
 _GROUPS_AT_ONCE = 128  # blocks read at a time: limits memory
 
 
@@ -149,11 +129,10 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used."""
+    """Loads corpora. `path` is the cache file (None: none)."""
 
     reporter: Reporter
     path: Path | None = None
-    workers: int | None = None
     limit: int = DEFAULT_LIMIT
     encoder: PieceEncoder | None = None
 
@@ -184,38 +163,20 @@ class Index:
         dimension = 0 if self.encoder is None else self.encoder.dimension
         with RecordStore(self.path, reporter=self.reporter, limit=self.limit) as store:
             missing = _add_stored(builder, store, groups_of(files, self.encoder), dimension)
-            # Largest first, so that the last jobs, which leave other workers idle, are small.
-            missing.sort(key=lambda group: (-group.text_bytes, group.first))
+            cutter = BlockBuilder(self.encoder)
             total, done = sum(group.size for group in missing), 0
-            with closing(self._built(snapshot, files, missing, cancel)) as blocks:
-                for data, group in zip(blocks, missing, strict=True):
-                    block = decode(data, dimension)
-                    assert block is not None, "a block that was just made can be read"
-                    builder.add(group.first, block)
-                    store.put([(group.key, data)])
-                    done += group.size
-                    self.reporter(StageProgress(_STAGE, done, total))
+            for group in missing:
+                if cancel is not None and cancel.is_set():
+                    raise Cancelled
+                own = files[group.first : group.first + group.size]
+                data = encode(cutter.build([(f.language, snapshot.text(f.path)) for f in own]))
+                block = decode(data, dimension)
+                assert block is not None, "a block that was just made can be read"
+                builder.add(group.first, block)
+                store.put([(group.key, data)])
+                done += group.size
+                self.reporter(StageProgress(_STAGE, done, total))
         return builder.finish(), total
-
-    def _built(
-        self,
-        snapshot: Snapshot,
-        files: Sequence[SourceFile],
-        groups: Sequence[Group],
-        cancel: threading.Event | None,
-    ) -> Generator[bytes, None, None]:
-        jobs = (
-            [
-                (file.language, snapshot.text(file.path))
-                for file in files[g.first : g.first + g.size]
-            ]
-            for g in groups
-        )
-        cancel = cancel or threading.Event()
-        count = (os.cpu_count() or 1) if self.workers is None else self.workers
-        if count > 1 and sum(group.text_bytes for group in groups) >= _POOL_MIN_BYTES:
-            return build_in_workers(jobs, cancel, count, self.encoder)
-        return build_here(jobs, cancel, self.encoder)
 
 
 def _add_stored(
@@ -232,106 +193,3 @@ def _add_stored(
             else:
                 builder.add(group.first, block)
     return missing
-
-
-_JOB_SECONDS = 120.0  # a job that takes several hundred times longer than usual hangs
-_POLL_SECONDS = 0.01  # delay until a set `cancel` is noticed
-_AHEAD = 3  # jobs that may wait per worker: limits memory, keeps workers busy
-
-Job = Sequence[tuple[str, str]]
-"""The files of one block, each a language and a text."""
-
-
-def build_here(
-    jobs: Iterable[Job], cancel: threading.Event, encoder: PieceEncoder | None = None
-) -> Generator[bytes, None, None]:
-    """Build encoded blocks in this process, one job after another. Raises Cancelled."""
-    builder = BlockBuilder(encoder)
-    for job in jobs:
-        if cancel.is_set():
-            raise Cancelled
-        yield encode(builder.build(job))
-
-
-def build_in_workers(
-    jobs: Iterable[Job], cancel: threading.Event, count: int, encoder: PieceEncoder | None = None
-) -> Generator[bytes, None, None]:
-    """Build in `count` processes and yield results in the order of `jobs`. Raises Cancelled."""
-    workers = _start(count, encoder)
-    if not workers:
-        yield from build_here(jobs, cancel, encoder)
-        return
-    waiting: deque[tuple[Job, Future[bytes]]] = deque()
-    with WorkerPool(workers, "index") as pool:
-        for job in jobs:
-            ask = partial(
-                WorkerProcess.ask, frames=[json.dumps(job).encode()], seconds=_JOB_SECONDS
-            )
-            waiting.append((job, pool.submit(ask)))
-            if len(waiting) >= len(workers) * _AHEAD:
-                yield _result(*waiting.popleft(), cancel, encoder)
-        while waiting:
-            yield _result(*waiting.popleft(), cancel, encoder)
-
-
-def _result(
-    job: Job, future: Future[bytes], cancel: threading.Event, encoder: PieceEncoder | None
-) -> bytes:
-    while not future.done() and not cancel.wait(_POLL_SECONDS):
-        pass
-    if cancel.is_set():
-        raise Cancelled
-    try:
-        return future.result()
-    except WorkerFailed:
-        return encode(BlockBuilder(encoder).build(job))
-
-
-def _start(count: int, encoder: PieceEncoder | None) -> list[WorkerProcess]:
-    model = () if encoder is None else ("--static", str(encoder.path.resolve()))
-    names = ("PATH", "LD_LIBRARY_PATH")
-    environment = {name: os.environ[name] for name in names if name in os.environ}
-    workers: list[WorkerProcess] = []
-    for _ in range(count):
-        try:
-            worker = WorkerProcess(
-                "agent.retrieval.index.index",
-                *model,
-                environment=environment,
-                folder="/",
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError:
-            break  # process limit, no memory, no /dev/null: fewer workers, or none
-        workers.append(worker)
-    return workers
-
-
-def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None) -> None:
-    """Answer requests until the source ends."""
-    builder = BlockBuilder(encoder)
-    while True:
-        try:
-            request = json.loads(read_frame(source))
-        except EOFError:
-            return
-        write_frame(sink, encode(builder.build(request)))
-        sink.flush()
-
-
-def main() -> None:
-    """Serve on the standard streams."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--static", type=Path)
-    path = parser.parse_args().static
-    encoder: PieceEncoder | None = None
-    if path is not None:
-        # The layer above: a worker loads it by name, and only if it needs it.
-        encoder = importlib.import_module("agent.retrieval.embedding.static").read_static(path)
-        if encoder is None:
-            raise ValueError(f"{path}: not a static encoder")
-    serve(sys.stdin.buffer, sys.stdout.buffer, encoder)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Base classes and imported modules in each language. An import is stored as a line
+"""Imported modules in each language. An import is stored as a line
 `prefix/part/part`: prefix `.` for the importing file's folder, `..` for the one above, empty for an
 absolute import.
 """
@@ -13,31 +13,6 @@ from itertools import takewhile
 
 MAX_IMPORTS = 200
 """Most imports of one file: files with more are registries or generated."""
-
-MAX_BASES = 20
-
-_CLASS_WORDS = re.compile(
-    r"\b(?:class|interface|trait|struct|enum|union|record|impl|module|object|protocol)\b"
-)
-_NAME = re.compile(r"\w+\s*=(?!=)\s*[\w.]*|(?:\w+(?:\.|::|\\))*(\w+)")
-_NOT_BASES = frozenset(
-    {
-        "extends", "implements", "public", "private", "protected", "virtual", "final", "sealed",
-        "abstract", "static", "where", "for", "dyn", "impl", "class", "object", "type", "typename",
-        "const", "in", "out", "new", "struct",
-    }
-)  # fmt: skip
-
-
-def bases(signature: str, leaf: str) -> tuple[str, ...]:
-    """Return the names after the class's own in its header, including type arguments."""
-    keyword = _CLASS_WORDS.search(signature)
-    if keyword is None:
-        return ()
-    names = (match[1] for match in _NAME.finditer(signature, keyword.end()))
-    fit = (n for n in names if n and n != leaf and n not in _NOT_BASES and not n.isdigit())
-    return tuple(dict.fromkeys(fit))[:MAX_BASES]
-
 
 _PYTHON = re.compile(
     r"[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]{0,20000}\)|[^\n]*)"

@@ -1,4 +1,4 @@
-"""Neighbours of the best pieces: callers, callees, base and derived classes, same names, imports.
+"""Neighbours of the best pieces: callers, callees, same names, imports.
 
 References are resolved by name alone, so a name that several pieces define counts less for each.
 """
@@ -30,15 +30,13 @@ _MAX_IMPORTERS = 2_000  # most lines that are resolved to find importers of one 
 
 
 def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, float]) -> Evidence:
-    """Return "calls", "called-by", "inherits" and "same-name" of pieces, "imports" and
-    "imported-by" of files, for seeds with scores in (0, 1]. What a name may mean shares the seed's
-    score.
+    """Return "calls", "called-by" and "same-name" of pieces, "imports" and "imported-by" of files,
+    for seeds with scores in (0, 1]. What a name may mean shares the seed's score.
     """
     evidence = Evidence()
     links = _PieceLinks(corpus, evidence)
     for seed in sorted(pieces):
         links.add_called(seed, pieces[seed])
-        links.add_relatives(seed, pieces[seed])
         links.add_namesakes(seed, pieces[seed])
     links.add_callers(pieces)
     _add_imports(corpus, files, evidence)
@@ -52,7 +50,6 @@ class _PieceLinks:
     corpus: Corpus
     evidence: Evidence
     by_leaf: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    by_symbol: dict[int, dict[str, int]] = field(default_factory=dict)  # file -> symbol -> piece
 
     def __post_init__(self) -> None:
         for piece, leaf in enumerate(self.corpus.names.leaves.tolist()):
@@ -78,37 +75,6 @@ class _PieceLinks:
                 if piece != seed:
                     self._add(piece, seed, Reason("same-name", score / (len(found) - 1)))
 
-    def add_relatives(self, seed: int, score: float) -> None:
-        own, method = self._class_of(seed)
-        if own is None:
-            return
-        for relative, share in self._related(own):
-            reason = Reason("inherits", score * share)
-            self._add(relative, seed, reason)
-            same = self._symbols(relative).get(f"{self.corpus.symbols[relative]}.{method}")
-            if method and same is not None:
-                self._add(same, seed, reason)
-
-    def _class_of(self, seed: int) -> tuple[int | None, str]:
-        symbol = self.corpus.symbols[seed]
-        if self.corpus.pieces[seed].kind == "class":
-            return seed, ""
-        prefix, _, method = symbol.rpartition(".")
-        return self._symbols(seed).get(prefix) if prefix else None, method
-
-    def _related(self, own: int) -> Iterator[tuple[int, float]]:
-        corpus = self.corpus
-        for found in self.definers(corpus.names.bases.of(own)):
-            bases = [piece for piece in found if corpus.pieces[piece].kind == "class"]
-            for piece in bases:
-                yield piece, 1 / len(bases)
-        leaf = corpus.names.leaves[own]
-        positions = np.flatnonzero(corpus.names.bases.values == leaf)
-        derived = np.searchsorted(corpus.names.bases.offsets, positions, side="right") - 1
-        if leaf and derived.size <= MAX_DEFINERS:
-            for piece in derived.tolist():
-                yield piece, 1 / derived.size
-
     def add_callers(self, seeds: Mapping[int, float]) -> None:
         numbers = sorted(seeds)
         names = self.corpus.names.leaves[numbers]
@@ -133,14 +99,6 @@ class _PieceLinks:
 
     def _file(self, piece: int) -> int:
         return int(self.corpus.piece_file[piece])
-
-    def _symbols(self, piece: int) -> dict[str, int]:
-        file = self._file(piece)
-        if file not in self.by_symbol:
-            first, end = self.corpus.first_piece[file], self.corpus.first_piece[file + 1]
-            names = self.corpus.symbols[first:end]
-            self.by_symbol[file] = {names[i]: first + i for i in reversed(range(len(names)))}
-        return self.by_symbol[file]
 
 
 def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence) -> None:

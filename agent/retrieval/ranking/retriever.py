@@ -135,7 +135,6 @@ class HybridRetriever:
         index_path: Path | None,
         reporter: Reporter,
         sources: Sequence[EvidenceSource] | None = None,
-        workers: int | None = None,
         models: Path | None = None,
     ) -> None:
         self._options = options
@@ -143,7 +142,6 @@ class HybridRetriever:
         self._index_path = index_path
         self._report = reporter
         self._sources = sources
-        self._workers = workers
         self._models = models
         self._reported: set[str] = set()
 
@@ -179,7 +177,7 @@ class HybridRetriever:
         models = load_shipped(options, self._models)
         for note in models.notes:
             self._warn(note)
-        index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
+        index = Index(self._report, self._index_path, encoder=models.encoder)
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
         signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)

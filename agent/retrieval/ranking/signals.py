@@ -40,7 +40,7 @@ _OWN_NAMES: tuple[str, ...] = (
     "score", "rank",
     "bm25", "bm25-rank", "coverage", "bm25-in-file", "rank-in-file", "title", "prose", "code",
     "name", "symbol", "line", "traceback", "history-function",
-    "calls", "called-by", "inherits", "same-name",
+    "calls", "called-by", "same-name",
     "static", "static-rank", "static-in-file",
     "kind", "length", "siblings", "nesting", "private", "dunder",
 )  # fmt: skip
@@ -57,9 +57,7 @@ EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3
 weight only breaks ties. The learned ranker applies its own weight.
 """
 
-AROUND = frozenset(
-    {"calls", "called-by", "inherits", "same-name", "imports", "imported-by", "cochange"}
-)
+AROUND = frozenset({"calls", "called-by", "same-name", "imports", "imported-by", "cochange"})
 """Features outside the plain sum: they are computed only for its best candidates."""
 
 _KINDS = {kind: number for number, kind in enumerate(ChunkKind)}

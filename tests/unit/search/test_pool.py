@@ -25,9 +25,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def retriever() -> HybridRetriever:
-    return HybridRetriever(
-        preset("lexical"), embedder=None, index_path=None, reporter=quiet, workers=1
-    )
+    return HybridRetriever(preset("lexical"), embedder=None, index_path=None, reporter=quiet)
 
 
 def labels(found: PoolResults) -> list[Label]:

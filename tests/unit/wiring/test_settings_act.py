@@ -122,7 +122,7 @@ def retrieved(world: World, settings: Settings) -> Any:
         file.unlink()
 
     async def go() -> Any:
-        async with open_retriever(settings, ignore, workers=1) as retriever:
+        async with open_retriever(settings, ignore) as retriever:
             return await retriever.rank(PROBLEM, snapshot)
 
     snapshot = take_snapshot(world.root)

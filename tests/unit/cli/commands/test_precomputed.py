@@ -20,7 +20,6 @@ from tests.support.stores import unit
 from tests.support.vectors import write_vector
 
 NAME = name_of(Path("my vectors"))
-MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"
 KEY = "sk-ant-api03-AbCdEfGh12345678901234567890"
 
 
@@ -260,9 +259,6 @@ def test_a_collection_of_the_corpora_is_not_imported_into(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("said", "embedder", "same"),
     [
-        ("sentence-transformers/all-MiniLM-L6-v2", MINILM, True),
-        ("all-minilm-l6-V2", MINILM, True),
-        ("v2", MINILM, False),
         ("text-embedding-3-small", "openai:text-embedding-3-small@0123456789ab", True),
         ("text-embedding-3", "openai:text-embedding-3-small@0123456789ab", False),
         ("nomic-embed-text", "openai:nomic-embed-text:latest@0123456789ab", True),

@@ -39,7 +39,7 @@ def measured(folder: Path, preset: str = "lexical", **row: object) -> Measuremen
 
     async def run() -> Measurement:
         settings = load({"preset": preset})
-        async with open_retriever(settings, ignore, workers=1) as retriever:
+        async with open_retriever(settings, ignore) as retriever:
             return await Measurer(settings, retriever, (300, 24_000), ignore).measure(job)
 
     return asyncio.run(run())

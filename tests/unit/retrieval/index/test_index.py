@@ -109,7 +109,6 @@ class Lengths:
     """Counts terms instead of embedding them."""
 
     dimension = 1
-    path = Path("unused")
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -126,16 +125,6 @@ def test_vectors_of_an_encoder_reach_the_corpus_and_models_never_mix(tmp_path: P
     other = CountingSnapshot(FILES)
     load(Index(ignore, path, encoder=Lengths("two")), other)
     assert other.reads == sorted(FILES)
-
-
-@pytest.mark.slow
-def test_large_trees_are_cut_in_worker_processes_alike() -> None:
-    body = "".join(f"    name_{n} = {n}\n" for n in range(12_000))
-    snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\n{body}" for n in range(15)})
-    alone = load(Index(ignore, workers=1), snapshot, "name")
-    pooled = load(Index(ignore, workers=2), snapshot, "name")
-    assert list(pooled.pieces) == list(alone.pieces)
-    np.testing.assert_array_equal(pooled.counts, alone.counts)
 
 
 def test_cancelled_loads_stop() -> None:

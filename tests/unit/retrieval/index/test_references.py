@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.retrieval.index.references import ModuleTable, bases, imports
+from agent.retrieval.index.references import ModuleTable, imports
 
 
 def read(language: str, text: str) -> tuple[str, ...]:
@@ -36,24 +36,6 @@ def read(language: str, text: str) -> tuple[str, ...]:
 )  # fmt: skip
 def test_imports(language: str, text: str, found: tuple[str, ...]) -> None:
     assert read(language, text) == found
-
-
-@pytest.mark.parametrize(
-    ("signature", "found"),
-    [
-        ("class A(Base, pkg.Other, metaclass=M):", ("Base", "Other")),
-        ("@deco(x=1)\nclass A(\n    Base[T],\n):", ("Base", "T")),
-        ("class A extends B implements C, D {", ("B", "C", "D")),
-        ("class A : public ns::B {", ("B",)),
-        ("impl Trait for A", ("Trait",)),
-        ("class A < B::C", ("C",)),
-        ("type A struct", ()),
-        ("class A:", ()),
-        ("", ()),
-    ],
-)
-def test_bases(signature: str, found: tuple[str, ...]) -> None:
-    assert bases(signature, "A") == found
 
 
 PATHS = [

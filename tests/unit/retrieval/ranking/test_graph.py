@@ -34,15 +34,12 @@ def test_neighbours_of_a_method() -> None:
     assert around("Client.send", "pkg/client.py", 0.5) == {
         "encode": {"calls": 0.5},
         "run": {"called-by": 0.5 / 3},  # three classes have a `send`
-        "Base": {"inherits": 0.5},
-        "Base.send": {"inherits": 0.5, "same-name": 0.25},
-        "Late": {"inherits": 0.5},
-        "Late.send": {"inherits": 0.5, "same-name": 0.25},
+        "Base.send": {"same-name": 0.25},
+        "Late.send": {"same-name": 0.25},
     }
 
 
-def test_neighbours_of_a_class_and_of_a_function() -> None:
-    assert around("Base", "pkg/base.py") == {"Client": {"inherits": 1.0}}
+def test_neighbours_of_a_function() -> None:
     assert around("encode", "pkg/tools.py") == {"Client.send": {"called-by": 1.0}}
 
 
