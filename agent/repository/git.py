@@ -227,15 +227,6 @@ class GitRepository:
         ends = self.shallow_ends()
         return tuple(oid for oid in listing.decode("ascii").split() if oid not in ends)
 
-    def messages(self, commit: str, limit: int) -> bytes:
-        """Return `<id> NUL <parents> NUL <subject> NUL <body> NUL` of commits, newest first."""
-        return self._read(
-            "log", "--no-color", "--no-notes", "--no-show-signature", "--no-mailmap",
-            "--encoding=UTF-8", "--format=tformat:%H%x00%P%x00%s%x00%b%x00",
-            f"--max-count={limit}", "--end-of-options", commit,
-            configuration=_PLAIN_WALK, outside=True,
-        )  # fmt: skip
-
     def changes(
         self,
         commits: Sequence[str],

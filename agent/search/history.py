@@ -1,26 +1,26 @@
 """Past changes as corpora: the hunks of earlier commits, and patches that the user accepted.
 
-A hunk is labelled with its pull request. Accepted patches are stored only on request, one file for
-each project, with secrets masked; they are only sent to the configured embedder and store.
+Accepted patches are stored only on request, one file for each project, with secrets masked; they
+are only sent to the configured embedder and store.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import RepositoryError
-from agent.repository import language_of, locate, open_repository
+from agent.repository import language_of
 from agent.retrieval.history import AddedHunk, CommitHunks, HunkHistory, NoHistory, printable
 from agent.search.passages import CorpusUnavailable, Label, Passage, described
-from agent.search.project import JsonLines, project_name
+from agent.search.project import JsonLines
 from agent.shared.secrets import is_secret_path, mask_secrets
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from agent.types.protocols import Snapshot
 
 _ID = 10  # characters of a commit id in a title
-_MAX_TITLE = 200  # characters
-_PATTERNS = (  # over subject and body
-    re.compile(r"\AMerge pull request #(?P<number>\d{1,9}) from \S+"),
-    re.compile(r"^See merge request \S{0,300}(?P<mark>!)(?P<number>\d{1,9})$", re.MULTILINE),
-    re.compile(r"\A(?P<title>.+?) \((?P<mark>[#!])(?P<number>\d{1,9})\)$", re.MULTILINE),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +41,28 @@ class HunkSource:
         """Return distinct hunks, newest commit first. Raises Cancelled, CorpusUnavailable."""
         try:
             commits = replace(self.history, cancel=cancel).commits(snapshot)
-            with open_repository(locate(snapshot.root).root) as git:
-                output = git.messages(snapshot.commit, self.history.limit)
         except (NoHistory, RepositoryError) as error:
             raise CorpusUnavailable(f"no commit history: {error}") from None
-        requests = pull_requests(list(parse_messages(output)), project_name(snapshot))
-        return tuple(distinct_passages(commits, requests))
+        return tuple(distinct_passages(commits))
 
 
-def distinct_passages(
-    commits: Iterable[CommitHunks], requests: Mapping[str, PullRequest]
-) -> Iterator[Passage]:
+def distinct_passages(commits: Iterable[CommitHunks]) -> Iterator[Passage]:
     """Yield one passage for each distinct text, at its newest place; `also` has the others."""
     places: dict[tuple[str, ...], list[Passage]] = {}
     for commit in commits:
-        request = requests.get(commit.commit)
         for hunk in commit.hunks:
             text = (commit.subject, hunk.path, hunk.context, hunk.text)
-            places.setdefault(text, []).append(passage_of(commit, hunk, request))
+            places.setdefault(text, []).append(passage_of(commit, hunk))
     for first, *others in places.values():
         yield replace(first, also=tuple(others)) if others else first
 
 
-def passage_of(commit: CommitHunks, hunk: AddedHunk, request: PullRequest | None) -> Passage:
-    """Convert a hunk to a passage, labelled with its commit and pull request."""
-    number = "" if request is None else f" ({printable(request.label)})"
+def passage_of(commit: CommitHunks, hunk: AddedHunk) -> Passage:
+    """Convert a hunk to a passage, labelled with its commit."""
     name = hunk.names[0] if hunk.names else hunk.context
     return Passage(
         corpus=Label.HISTORY,
-        title=f"{commit.commit[:_ID]}{number}: {printable(commit.subject)}",
+        title=f"{commit.commit[:_ID]}: {printable(commit.subject)}",
         text=described(name, "change", hunk.path, f"{commit.subject}\n{hunk.text}"),
         path=hunk.path,
         start=hunk.start,
@@ -83,84 +70,7 @@ def passage_of(commit: CommitHunks, hunk: AddedHunk, request: PullRequest | None
         symbol=hunk.names[0] if hunk.names else "",
         language=language_of(hunk.path),
         origin=commit.commit,
-        link="" if request is None else mask_secrets(request.link).text,
     )
-
-
-# --------------------------------------------------------------------------------- pull requests
-
-
-@dataclass(frozen=True, slots=True)
-class PullRequest:
-    """A pull or merge request. `mark` is "#" or "!"; `title` and `link` are "" if unknown."""
-
-    number: int
-    title: str = ""
-    link: str = ""
-    mark: str = "#"
-
-    @property
-    def label(self) -> str:
-        """`#12 Title`, `!12 Title` or `#12`."""
-        return f"{self.mark}{self.number} {self.title}".rstrip()
-
-
-class CommitMessage(NamedTuple):
-    """A commit's parents and message."""
-
-    commit: str
-    parents: tuple[str, ...]
-    subject: str
-    body: str
-
-
-def parse_messages(output: bytes) -> Iterator[CommitMessage]:
-    """Parse the output of `Repository.messages`."""
-    fields = output.decode("utf-8", "replace").split("\0")
-    for at in range(0, len(fields) - 3, 4):
-        commit, parents, subject, body = fields[at : at + 4]
-        yield CommitMessage(commit.strip(), tuple(parents.split()), subject, body)
-
-
-def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[str, PullRequest]:
-    """Return the pull request of each commit that has one; `messages` are newest first.
-
-    A merge into the main line gives its own to all commits that it brought in without one.
-    """
-    by_id = {message.commit: message for message in messages}
-    own = {message.commit: named_in(message, project) for message in messages}
-    requests: dict[str, PullRequest | None] = {}
-    line: dict[str, CommitMessage] = {}
-    main = messages[0].commit if messages else ""
-    while main in by_id and main not in line:
-        line[main] = by_id[main]
-        main = next(iter(by_id[main].parents), "")
-    seen = set(line)
-    for merge in reversed(line.values()):  # the oldest merge brought in what several can reach
-        waiting = list(merge.parents[1:])
-        while waiting:
-            commit = waiting.pop()
-            if commit in by_id and commit not in seen:
-                seen.add(commit)
-                waiting.extend(by_id[commit].parents)
-                requests[commit] = own[merge.commit]
-    requests |= {commit: request for commit, request in own.items() if request is not None}
-    return {commit: request for commit, request in requests.items() if request is not None}
-
-
-def named_in(message: CommitMessage, project: str) -> PullRequest | None:
-    """Return the pull request that a message names, if any."""
-    for pattern in _PATTERNS:
-        if match := pattern.search(f"{message.subject}\n{message.body}"):
-            groups = match.groupdict()
-            title = groups.get("title") or message.body.strip().partition("\n")[0].strip()
-            title = "" if title.startswith("See merge request ") else title[:_MAX_TITLE]
-            number, mark = int(match["number"]), groups.get("mark") or "#"
-            host, _, path = project.partition("/")
-            kind = "-/merge_requests" if mark == "!" else "pull"
-            link = f"https://{host}/{path}/{kind}/{number}" if path and "." in host else ""
-            return PullRequest(number, title, link, mark)
-    return None
 
 
 # ------------------------------------------------------------------------------- accepted patches

@@ -35,7 +35,7 @@ class Passage:
     """One text to search. Lines are 1-based and inclusive, 0 without a location in the tree.
 
     `origin`: the commit of a past change, to which `path` and the lines refer, or the id of an
-    accepted patch or a vector. `link`: its pull request. `also`: other places of the same text.
+    accepted patch or a vector. `also`: other places of the same text.
     """
 
     corpus: Label
@@ -48,7 +48,6 @@ class Passage:
     language: str = "text"
     origin: str = ""
     tags: tuple[str, ...] = ()
-    link: str = ""
     also: tuple[Passage, ...] = ()
 
     @property

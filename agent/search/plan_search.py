@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.types.protocols import Snapshot
 
 
-Origin = Literal["title", "sentence", "error", "frame", "name", "neighbour", "mutation", "model"]
+Origin = Literal["title", "sentence", "error", "frame", "name", "neighbour", "mutation"]
 
 MAX_INTENT_CHARS = 240
 """A longer sentence, probably a paragraph without full stops, is cut."""
@@ -91,7 +91,6 @@ _WORDING: dict[Origin, str] = {
     "name": "Look at {}",
     "neighbour": "Look around {}",
     "mutation": "Find {}",
-    "model": "{}",
 }
 
 
@@ -319,9 +318,9 @@ class PlanSearch:
     _best: ScoredPlan | None = None
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
-    def best(self, *starts: Plan) -> ScoredPlan:
-        """Return the best plan so far, tried with `starts` and as many expansions again."""
-        self._offer(starts)
+    def best(self, start: Plan) -> ScoredPlan:
+        """Return the best plan that is reached from `start`."""
+        self._offer([start])
         left = self.expansions
         while left and self._frontier:
             count = min(left, self.width or 1, len(self._frontier))

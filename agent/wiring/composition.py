@@ -49,19 +49,14 @@ if TYPE_CHECKING:
 
 
 def make_planner(
-    settings: Settings,
-    counter: TokenCounter,
-    reporter: Reporter,
-    *,
-    calls: int = 0,
-    beam: int | None = None,
+    settings: Settings, counter: TokenCounter, reporter: Reporter, *, beam: int | None = None
 ) -> Planner:
     """Make the plan search: best-first, or with a `beam`. Raises ConfigurationError if missing."""
     try:
         from agent.search.plans import Planner
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
-    return Planner(make_index(settings, reporter), counter, calls=calls, width=beam)
+    return Planner(make_index(settings, reporter), counter, width=beam)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ def make_background(
         planner = make_planner(settings, make_counter(chat.model), reporter)
         from agent.search.plans import PlanBackground
 
-        found.append(PlanBackground(planner, reporter))
+        found.append(PlanBackground(planner))
     if settings.corpora:
         from agent.wiring.search import PassageBackground
 

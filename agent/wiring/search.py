@@ -254,8 +254,7 @@ def packed(hits: Sequence[PoolHit], counter: TokenCounter, tokens: int) -> str:
 def _block(hit: PoolHit) -> str:
     passage = hit.passage
     place = "" if passage.place in passage.title else f"; {passage.place}"
-    link = f"; {passage.link}" if passage.link else ""
     body = as_data(without_labels(passage.text)).strip("\n")
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
-    head = as_data(f"[{passage.corpus.value}] {passage.title}{place}{link}").replace("\n", " ")
+    head = as_data(f"[{passage.corpus.value}] {passage.title}{place}").replace("\n", " ")
     return f"{head}\n{fence}text\n{body}\n{fence}"

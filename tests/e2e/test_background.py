@@ -59,7 +59,7 @@ def test_a_relevant_past_change_stands_in_the_prompt_as_data(
     plain = solve(tmp_path, repository)
     assert "step_3" not in plain
     prompt = solve(tmp_path, repository, "--corpora", "history")
-    assert "(#31 Give a discount on the whole cart)" in prompt
+    assert "Give a discount on the whole cart (#31)" in prompt
     assert "step_3 = before * (1 - share) + 3" in prompt
     assert prompt.count("</context>") == plain.count("</context>")
     assert "def total" in prompt
@@ -120,5 +120,4 @@ def test_a_plan_is_shown_to_programs(tmp_path: Path, repository: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
-    assert plan["calls"] == 0
     assert any(p["symbol"] == "Cart.total" for step in plan["steps"] for p in step["places"])

@@ -238,17 +238,6 @@ def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: 
     assert "[intent]" in done.stdout  # by templates, all the same
 
 
-def test_a_past_change_is_labelled_with_its_pull_request(user: User, merged: Path) -> None:
-    (first, *_) = user.search(merged, "weigh the parcel", "history")["results"]
-    assert "(#7 Ship parcels): Weigh the parcel" in first["title"]
-    assert first["link"] == "https://forge.example.org/owner/shop/pull/7"
-    assert first["path"] == "shop/parcels.py"
-    table = user.run(
-        "search", "weigh the parcel", "--repo", str(merged), "--corpus", "history", "--explain"
-    )
-    assert "link     https://forge.example.org/owner/shop/pull/7" in table.stdout
-
-
 def test_a_model_s_keywords_translate_a_question(user: User, repository: Path) -> None:
     def reply(request: Any) -> str:
         assert "translate" in request.prompt

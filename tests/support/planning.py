@@ -67,9 +67,9 @@ def make_grounder(limit: int = 40) -> Grounder:
     return Grounder(PROBLEM, MemorySnapshot(FILES), make_index(), limit)
 
 
-def make_planner(**options: int) -> Planner:
-    """With these budgets."""
-    return Planner(make_index(), ApproximateCounter(), **options)
+def make_planner() -> Planner:
+    """Best-first."""
+    return Planner(make_index(), ApproximateCounter())
 
 
 def rank(problem: Problem = PROBLEM) -> Ranking:

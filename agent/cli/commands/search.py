@@ -7,7 +7,6 @@ import io
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,40 +268,31 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
 
 @options.command(
     "plan",
-    settings=(*options.RETRIEVAL_SETTINGS, "max_cost"),
+    settings=options.RETRIEVAL_SETTINGS,
     ending="""
     Example:
-      agent plan issue.md --repo ./target --calls 3
+      agent plan issue.md --repo ./target
     """,
 )
 @options.problem
 @options.base
 @options.scope
 @options.number("--beam", 1, "Plans that each round of the search keeps (best-first without).")
-@options.number("--calls --plan-calls calls", 0, "Most model calls that propose plans.", 0)
 @options.as_json
 @options.quiet
 def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
     """Show a plan for an issue: what to look for, and the code where it is."""
     from agent.retrieval.ranking import in_scope
-    from agent.wiring import make_counter, make_planner, open_chat
+    from agent.wiring import make_counter, make_planner
 
-    problem, calls = common.load_issue(given), given["calls"]
+    problem = common.load_issue(given)
     settings = common.load_settings(flags, repository=given["repo"])
-
-    async def plan() -> Planned:
-        async with AsyncExitStack() as stack:
-            chat = await open_chat(stack, settings, reporter) if calls else None
-            counter = make_counter(settings.model)
-            planner = make_planner(settings, counter, reporter, calls=calls, beam=given["beam"])
-            return await planner.plan(problem, snapshot, ranking, chat)
-
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         snapshot = in_scope(problem, open_project(given, settings, reporter))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
-        planned = asyncio.run(plan())
-        if planned.note:
-            reporter(Notice(planned.note, "warning"))
+        counter = make_counter(settings.model)
+        planner = make_planner(settings, counter, reporter, beam=given["beam"])
+        planned = asyncio.run(planner.plan(problem, snapshot, ranking))
     if json:
         common.print_value(_plan_as_json(planned, snapshot.commit))
     else:
@@ -322,8 +312,8 @@ def _plan_as_json(planned: Planned, commit: str) -> dict[str, Any]:
         }
         for step in planned.steps
     ]
-    value = round(planned.winner.value, 6)
-    return {"commit": commit, "value": value, "calls": planned.calls, "steps": steps}
+    value = round(planned.value, 6)
+    return {"commit": commit, "value": value, "steps": steps}
 
 
 def _plan_in_words(planned: Planned) -> str:
@@ -383,7 +373,6 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
         "end": passage.end,
         "symbol": passage.symbol,
         "origin": passage.origin,
-        "link": mask_secrets(passage.link).text,
         "tags": list(passage.tags),
     }
 
@@ -407,9 +396,8 @@ def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
         line = f"{f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}"
-        link = (f"link     {passage.link}",) if passage.link else ()
         alike = (f"also     [{p.corpus.value}] {p.place}" for p in hit.same)
-        details = (_standing(hit), *link, *map(_contribution, hit.reasons), *alike)
+        details = (_standing(hit), *map(_contribution, hit.reasons), *alike)
         rows.append((hit.relevance, line, details if explain else ()))
     return result_lines(rows)
 

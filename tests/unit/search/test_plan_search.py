@@ -127,11 +127,6 @@ def test_the_same_issue_gives_the_same_plan() -> None:
         assert best.value >= alone
 
 
-def test_the_best_of_several_starts_wins() -> None:
-    good, bad = plan_of((intent("cart total coupon"),)), plan_of((intent("zzz"),))
-    assert make_search(expansions=0).best(bad, good).plan == good
-
-
 # ------------------------------------------------------------------------------------------ value
 
 

@@ -16,7 +16,7 @@ from agent.retrieval.history import (
     HunkHistory,
     without_secrets,
 )
-from agent.search.history import HunkSource, PullRequest, distinct_passages, passage_of
+from agent.search.history import HunkSource, distinct_passages, passage_of
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
 from tests.conftest import run_git
@@ -101,17 +101,16 @@ OLDEST = made(1, hunk("a.py", "header header", "parse", "header"), hunk("gone.py
 
 def test_a_text_that_occurs_twice_is_one_passage() -> None:
     again = replace(OLDEST, commit="9" * 40)
-    passages = list(distinct_passages((again, NEWEST, OLDEST), {}))
+    passages = list(distinct_passages((again, NEWEST, OLDEST)))
     assert [p.origin for p in passages] == [again.commit] * 2 + [NEWEST.commit] * 2
     assert [[p.origin for p in one.also] for one in passages] == [[OLDEST.commit]] * 2 + [[]] * 2
 
 
 def test_a_passage() -> None:
-    request = PullRequest(12, "Parse headers", "https://git.example.org/a/b/pull/12")
-    (one, _) = distinct_passages((NEWEST,), {NEWEST.commit: request})
+    (one, _) = distinct_passages((NEWEST,))
     assert one == Passage(
         corpus=Label.HISTORY,
-        title="0000000000 (#12 Parse headers): subject 3",
+        title="0000000000: subject 3",
         text="NAME: parse\nTYPE: change\nFILE: new/a.py\nDESCRIPTION: subject 3\nparse header",
         path="new/a.py",
         start=7,
@@ -119,13 +118,12 @@ def test_a_passage() -> None:
         symbol="parse",
         language="python",
         origin=NEWEST.commit,
-        link="https://git.example.org/a/b/pull/12",
     )
 
 
 def test_a_title_is_one_printable_line() -> None:
     commit = replace(NEWEST, subject="Fix \x1b[31mred\u202e\n" + "x" * 200)
-    title = passage_of(commit, commit.hunks[0], None).title
+    title = passage_of(commit, commit.hunks[0]).title
     assert title.isprintable()
     assert len(title) < 120
 
