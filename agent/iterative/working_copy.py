@@ -162,7 +162,7 @@ class WorkingCopy:
             self._add_edits(PatchProposal((CreateFile(test.path, test.content),)))
         if outdated and self._changes and self._options.edit_tests:
             named = PatchProposal((), outdated_tests=outdated)
-            self._add_edits(with_edited_tests(named, self._snapshot.files))
+            self._add_edits(with_edited_tests(named))
         patch = self._patch()
         if patch is None and self._last_failure is not None:
             return Attempt("iterative", completion, apply_failure=self._last_failure, ended=ended)

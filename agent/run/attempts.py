@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -192,11 +192,9 @@ def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> Patch
     return proposal
 
 
-def with_edited_tests(proposal: PatchProposal, files: Collection[str]) -> PatchProposal:
+def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
     """Return the proposal with the edited versions of its outdated tests as further edits."""
-    from agent.verify import placed_test
-
-    tests = [(_place_of(placed_test(one.id, files)), one) for one in proposal.outdated_tests]
+    tests = [(_place_of(one.id), one) for one in proposal.outdated_tests]
     edits = tuple(
         ReplaceSymbol(path, symbol, one.replacement)
         for (path, symbol), one in tests

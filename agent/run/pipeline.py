@@ -333,7 +333,7 @@ class _Run:
             return Attempt(kind, completion, proposal, apply_failure=applied)
         asked = proposal
         if self.options.outdated_tests == "edit" and proposal.outdated_tests:
-            asked = with_edited_tests(proposal, self.snapshot.files)
+            asked = with_edited_tests(proposal)
             applied = self.or_without(applied, self.apply(kind, asked), "the edited tests are")
         if self.options.include_test:
             both = self.apply(kind, asked, include_test=True)

@@ -20,7 +20,6 @@ from agent.verify.judging.compare import executed as executed
 from agent.verify.judging.compare import is_whole as is_whole
 from agent.verify.judging.compare import read_known as read_known
 from agent.verify.judging.compare import suspicion as suspicion
-from agent.verify.judging.outdated import placed_test as placed_test
 from agent.verify.judging.replays import Replays as Replays
 from agent.verify.judging.replays import ReplaySide as ReplaySide
 from agent.verify.judging.wording import failure_texts as failure_texts

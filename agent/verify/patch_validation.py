@@ -38,7 +38,7 @@ from agent.verify.judging.compare import (
 )
 from agent.verify.judging.outdated import (
     OutdatedJudgement,
-    asserted_in,
+    assertion_place,
     declared_for,
     judge_outdated,
 )
@@ -235,14 +235,14 @@ class PatchValidation:
         again = execution.run_proof_again(runs, proving, passing)
         replays = execution.replay(runs, (*proving, *passing))
         plan = execution.plan
-        reader = TestReader(plan.new_tests, plan.source, self.problem_text, self._names(plan))
-
-        paths = [c.path for c in plan.source]
+        reader = TestReader(plan.new_tests, plan.source, self._names(plan))
 
         def why_not(test: str, before: TestRun | None) -> str:
-            place = asserted_in(before.failures.get(test, ""), paths) if before else ""
-            judged = f"the patch changes {place}, whose assertion fails on the base"
-            return judged if place else replays.why_no_evidence(test)
+            place = assertion_place(before.failures.get(test, "")) if before else ""
+            judged = [c.path for c in plan.source if f"/{place}".endswith(f"/{c.path}")]
+            if judged:
+                return f"the patch changes {judged[0]}, whose assertion fails on the base"
+            return replays.why_no_evidence(test)
 
         def why_weak(test: str) -> str:
             return why_not(test, runs.new_before) or reader.why_weak(test)

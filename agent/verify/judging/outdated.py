@@ -1,19 +1,14 @@
 """Judges existing tests that fail with the patch and that the reply calls outdated. Pure.
 
-A right patch can break tests that assert what the issue calls wrong. Such a test counts as outdated
-only if all of this holds:
-
-- It passes on the base. With the patch it fails, twice; in Python by an assertion of the test
-  itself and not by an error.
-- All tests that fail newly are called outdated, and they are few (`MOST_SHARE`).
-
-They excuse failures; they prove nothing. `judging.verdict` asks for a reproduction that holds too.
+They pass on the base and fail twice with the patch, in Python by an assertion of a test; they are
+all that fails newly, and few. They excuse failures and prove nothing: `judging.verdict` asks for a
+reproduction that holds too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -24,15 +19,15 @@ from agent.verify.path_rules import is_test_side
 MOST_SHARE = 4
 """At most one of so many tests of the same files may be outdated: a wrong patch fails most."""
 
-# Tests that the verdict lists for review. The JSON result has all of them.
-_LISTED = 20
 _WHY_CHARS = 200
 
 # Where a failure happened: the last line of pytest's long report, or the last frame of a short one.
-_PLACE = re.compile(r"^(?P<path>[^\s:][^:\n]*):\d+: (?P<what>\w[^\n]*)$", re.MULTILINE)
-_FRAME = re.compile(r'^\s*File "(?P<path>[^"\n]+)", line \d+, in ', re.MULTILINE)
-_ERROR = re.compile(r"^(?:\w+\.)*\w+(?=:|$)", re.MULTILINE)
-_LIBRARY = re.compile(r"[/\\](?:unittest|site-packages|dist-packages)[/\\]")
+_PLACE = re.compile(r"^(?P<path>[^\s:][^:\n]*):\d+: \w[^\n]*$", re.MULTILINE)
+_FRAME = re.compile(
+    r'^\s*File "(?P<path>(?!.*[/\\](?:unittest|site-packages|dist-packages)[/\\])[^"\n]+)"'
+    r", line \d+, in ",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +42,6 @@ class OutdatedJudgement:
     def accepted(self) -> tuple[str, ...]:
         """The ids of the failing tests that are excused."""
         return () if self.refusal else tuple(finding.id for finding in self.findings)
-
-    @property
-    def review(self) -> str:
-        """Return the list of them for the user's review."""
-        lines = [f"- {one.id}: {one.why} ({one.shown})" for one in self.findings[:_LISTED]]
-        if len(self.findings) > _LISTED:
-            lines.append(f"- and {len(self.findings) - _LISTED} more")
-        return "\n".join(["Called outdated by the reply, to be reviewed:", *lines])
-
-    @property
-    def words(self) -> str:
-        """Return a sentence with their number and share, for the first line of the verdict."""
-        tests = number(self.around, "existing test")
-        return f"Outdated are {len(self.findings)} of {tests} of their files."
 
 
 def judge_outdated(
@@ -77,7 +58,7 @@ def judge_outdated(
         refused = ""
         if after.outcomes.get(test) is not Outcome.FAILED:
             refused = "it does not fail by an assertion each time"
-        elif python and not is_own_assertion(test, text):
+        elif python and not _is_own(test, assertion_place(text)):
             refused = "it does not fail by an assertion of its own but by an error"
         findings.append(OutdatedFinding(test, why[:_WHY_CHARS], assertion(text), refused))
     files = {test.partition("::")[0] for test in declared}
@@ -87,48 +68,35 @@ def judge_outdated(
 
 
 def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], around: int) -> str:
-    refused = next((one for one in findings if one.refusal), None)
-    if refused is not None:
-        return f"{refused.id}: {refused.refusal}"
+    refused = [f"{one.id}: {one.refusal}" for one in findings if one.refusal]
     left = sorted(set(failing) - {finding.id for finding in findings})
+    if refused:
+        return refused[0]
     if left:
         return f"{number(len(left), 'other test')} that the reply does not name: {listed(left)}"
     if len(findings) * MOST_SHARE > around:
-        return (
-            f"their files have only {number(around, 'test')}, and at most one in {MOST_SHARE} may "
-            "be outdated"
-        )
+        tests = number(around, "test")
+        return f"their files have only {tests}, and at most one in {MOST_SHARE} may be outdated"
     return ""
 
 
-def is_own_assertion(test: str, text: str) -> bool:
-    """Whether a failure report of Python ends in an assertion of the test or of its helpers."""
-    places = list(_PLACE.finditer(text))
-    if places:  # pytest; `raises` and `warns` fail with an exception of their own
-        error, path, what = assertion(text), places[-1]["path"], places[-1]["what"]
-        asserts = error.startswith(("assert", "AssertionError")) or what == "AssertionError"
-        return is_test_side(path) and (asserts or "DID NOT " in error)
-    frames = [m for m in _FRAME.finditer(text) if not _LIBRARY.search(m["path"])]
-    if not frames or not frames[-1]["path"].endswith(f"/{test.partition('::')[0]}"):
-        return False
-    error_line = _ERROR.search(text, frames[-1].end())
-    return error_line is not None and error_line[0] == "AssertionError"
+def assertion_place(text: str) -> str:
+    """Return the file with the assertion that a failure report of Python ends in, or ""."""
+    places = list(_PLACE.finditer(text)) or list(_FRAME.finditer(text))
+    error = assertion(text)  # `raises` and `warns` fail with an exception of their own
+    asserts = error.startswith(("assert", "AssertionError")) or "DID NOT " in error
+    return places[-1]["path"] if places and asserts else ""
 
 
-def asserted_in(text: str, paths: Collection[str]) -> str:
-    """Return which file holds the assertion of Python that failed, if it is one of `paths`."""
-    places = list(_PLACE.finditer(text)) or [
-        m for m in _FRAME.finditer(text) if not _LIBRARY.search(m["path"])
-    ]
-    if not places or not assertion(text).startswith(("assert", "AssertionError")):
-        return ""
-    last = f"/{places[-1]['path']}"
-    return next((path for path in sorted(paths) if last.endswith(f"/{path}")), "")
+def _is_own(test: str, place: str) -> bool:
+    if place.startswith("/"):  # of a traceback
+        return place.endswith(f"/{test.partition('::')[0]}")
+    return is_test_side(place)
 
 
 # ------------------------------------------------------------------- which tests the reply names
 
-_PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+)\)")  # by unittest
+_PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+?)(?:\.(?P=method))?\)")  # by unittest
 
 
 def declared_for(
@@ -141,18 +109,13 @@ def declared_for(
     A reply may name the end of an id, with any marks between its words, if that fits one function
     only. `as_run` converts names that the runner prints into ids.
     """
-    matches: dict[str, OutdatedTest] = {}
+    matches = {one.id: one for one in declared if one.id in failing}
     for one in declared:
-        for test in _meant((one.id, as_run(one.id)), failing):
-            matches.setdefault(test, one)
-    matches |= {one.id: one for one in declared if one.id in failing}
+        ends = [words for words in map(_words, (one.id, as_run(one.id))) if words]
+        tests = [t for t in failing if any(_words(_function(t))[-len(e) :] == e for e in ends)]
+        if len(set(map(_function, tests))) == 1:
+            matches = dict.fromkeys(tests, one) | matches
     return {test: matches[test] for test in failing if test in matches}
-
-
-def _meant(names: Collection[str], failing: Sequence[str]) -> list[str]:
-    ends = [words for words in map(_words, names) if words]
-    tests = [t for t in failing if any(_words(_function(t))[-len(end) :] == end for end in ends)]
-    return tests if len({_function(test) for test in tests}) == 1 else []
 
 
 def _function(test: str) -> str:
@@ -162,25 +125,8 @@ def _function(test: str) -> str:
 
 
 def _words(test: str) -> list[str]:
-    printed = _PRINTED.fullmatch(test.strip())
-    if printed is not None:
-        case, method = printed["case"], printed["method"]
-        test = f"{case.removesuffix(f'.{method}')}.{method}"
-    path, colons, name = test.strip().removeprefix("./").partition("::")
+    path, colons, name = _PRINTED.sub(r"\g<case>.\g<method>", test).partition("::")
     if colons and path:  # the id of a test of Go has the folder of its file
         place = PurePosixPath(path)
         path = str(place.parent if place.suffix == ".go" else place.with_suffix(""))
-    return [word for word in re.split(r"[\s.:#>›»/]+", f"{path}{colons}{name}") if word]
-
-
-def placed_test(name: str, files: Collection[str]) -> str:
-    """Return the id of a test with the path of its file, where that follows from a dotted name."""
-    if "::" in name:
-        return name
-    words = _words(name)
-    for end in range(len(words) - 1, 0, -1):
-        stem = "/".join(words[:end])
-        fits = [p for p in files if f"/{p.rpartition('.')[0]}".endswith(f"/{stem}")]
-        if len(fits) == 1:
-            return f"{fits[0]}::{'::'.join(words[end:])}"
-    return name
+    return re.findall(r"\w+", f"{path}.{name}")

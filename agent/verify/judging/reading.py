@@ -24,7 +24,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def tree_of(data: bytes | None) -> ast.AST:
+def _tree_of(data: bytes | None) -> ast.AST:
     """Return the syntax tree, or an empty one for what this Python cannot parse."""
     try:
         return parse_python(data or b"")
@@ -59,13 +59,10 @@ _OFF = re.compile(
 class _Unit:
     """A function of a test file. `code` is the same for the same body under another name."""
 
-    path: str
     name: str
     code: str
     assertions: int
-    cases: int
     skipped: bool
-    is_test: bool
 
 
 def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) -> str:
@@ -76,43 +73,32 @@ def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) 
     changes = [*tests, *(change for change in source if language_of(change.path) == "rust")]
     before = [unit for change in changes for unit in _units(change.path, change.before)]
     after = [unit for change in changes for unit in _units(change.path, change.after)]
-    codes = Counter(unit.code for unit in after)
-    removed, skipped, assertions = [], [], 0
+    codes, skipped, lost = {unit.code for unit in after}, set[str](), 0
     for unit in before:
-        if codes[unit.code]:  # it is still there, perhaps under another name
-            codes[unit.code] -= 1
-            continue
-        named = sorted((u for u in after if u.name == unit.name), key=lambda u: u.path != unit.path)
-        if not named:
-            assertions += unit.assertions
-            removed += [unit.name] * unit.is_test
-            continue
-        now = named[0]
-        if not _folds(unit.code, now):
-            assertions += max(0, unit.assertions - now.assertions)
-        if now.cases < unit.cases:
-            removed.append(f"{number(unit.cases - now.cases, 'case')} of {unit.name}")
-        if now.skipped and not unit.skipped:
-            skipped.append(unit.name)
-    parts = [
-        f"{verb} {number(len(names), 'test')} ({listed(sorted(names))})"
-        for verb, names in (("removes", removed), ("skips", skipped))
-        if names
-    ]
-    if assertions:
-        parts.append(f"takes {number(assertions, 'assertion')} out of existing tests")
+        if unit.code not in codes:
+            now = [one for one in after if one.name == unit.name]
+            lost += max(0, unit.assertions - max((one.assertions for one in now), default=0))
+            skipped.update(one.name for one in now if one.skipped and not unit.skipped)
+    parts = [f"skips {number(len(skipped), 'test')} ({listed(sorted(skipped))})"] if skipped else []
+    if lost:
+        parts.append(f"takes {number(lost, 'assertion')} out of existing tests")
     return " and ".join(parts)
 
 
-_LOOP = re.compile(r"\bfor\b|\.(?:forEach|each|map)\s*\(|\bFor\(")
-_VALUE = re.compile(r"\bConstant\(|\b\d[\w.]*|'[^'\n]*'|\"[^\"\n]*\"")
-
-
-def _folds(before: str, now: _Unit) -> bool:
-    """Whether a test asserts in a new loop, over no fewer values than it had before."""
-    loops = _LOOP.search(now.code) is not None and _LOOP.search(before) is None
-    values = len(_VALUE.findall(now.code)) >= len(_VALUE.findall(before))
-    return loops and values and now.assertions > 0
+def _units(path: str, data: bytes | None) -> Iterator[_Unit]:
+    if language_of(path) != "python":
+        text = _text(data)
+        for start, body, name in _tests_of(text):
+            skipped = _OFF.search(text[max(0, start - 80) : start] + body) is not None
+            code = f"{skipped} {' '.join(body.replace(name, '', 1).split())}"
+            yield _Unit(name, code, len(_ASSERTS.findall(body)), skipped)
+        return
+    for name, node in _functions(_tree_of(data)):
+        calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+        marks = " ".join(map(ast.unparse, node.decorator_list))
+        skipped = _SKIPS.search(f"{marks} {' '.join(map(ast.unparse, calls))}") is not None
+        code = f"{marks} {ast.dump(ast.Module(node.body, []))}"
+        yield _Unit(name, code, sum(map(_is_assertion, ast.walk(node))), skipped)
 
 
 def edited_inside(changes: Sequence[FileChange]) -> frozenset[str]:
@@ -120,46 +106,21 @@ def edited_inside(changes: Sequence[FileChange]) -> frozenset[str]:
     names: set[str] = set()
     for change in changes:
         if language_of(change.path) == "rust":
-            after = {unit.code for unit in _units(change.path, change.after)}
-            before = _units(change.path, change.before)
-            names.update(unit.name for unit in before if unit.is_test and unit.code not in after)
+            after = {body.strip() for _, body, _ in _tests_of(_text(change.after))}
+            tests = _tests_of(_text(change.before))
+            names.update(name for _, body, name in tests if body.strip() not in after)
     return frozenset(names)
 
 
-def _units(path: str, data: bytes | None) -> Iterator[_Unit]:
-    if data is None:
-        return
-    if language_of(path) != "python":
-        yield from _by_lines(path, _text(data))
-        return
-    for name, node, around in _functions(tree_of(data), "", ""):
-        marks = around + "".join(map(ast.unparse, node.decorator_list))
-        body = ast.Module(node.body, [])
-        calls = (n.func for n in ast.walk(body) if isinstance(n, ast.Call))
-        asserts = sum(map(_is_assertion, ast.walk(body)))
-        is_test = node.name.startswith("test")
-        if is_test or asserts:
-            skipped = _SKIPS.search(marks + "".join(map(ast.unparse, calls))) is not None
-            cases, code = sum(map(_cases, node.decorator_list)), f"{marks}{ast.dump(body)}"
-            yield _Unit(path, name, code, asserts, cases, skipped, is_test)
-
-
-def _cases(mark: ast.expr) -> int:
-    if not (isinstance(mark, ast.Call) and "param" in ast.unparse(mark.func)):
-        return 0
-    return sum(len(arg.elts) for arg in mark.args if isinstance(arg, ast.List | ast.Tuple))
-
-
-def _functions(tree: ast.AST, prefix: str, marks: str) -> Iterator[tuple[str, _Function, str]]:
-    """Yield the functions and methods with their dotted name and the marks around them."""
+def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, _Function]]:
+    """Yield the functions and methods with their dotted names."""
     for node in getattr(tree, "body", ()):
         if isinstance(node, _FUNCTIONS):
-            yield f"{prefix}{node.name}", node, marks
+            yield f"{prefix}{node.name}", node
         elif isinstance(node, ast.ClassDef):
-            more = "".join(map(ast.unparse, node.decorator_list))
-            yield from _functions(node, f"{prefix}{node.name}.", marks + more)
+            yield from _functions(node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.If | ast.Try):
-            yield from _functions(node, prefix, marks)
+            yield from _functions(node, prefix)
 
 
 def _is_assertion(node: ast.AST) -> bool:
@@ -173,17 +134,8 @@ def _is_assertion(node: ast.AST) -> bool:
     return name.startswith(("assert", "raises", "warns", "fail", "expect")) and not constant
 
 
-def _by_lines(path: str, text: str) -> Iterator[_Unit]:
-    """Yield the tests of a file; each reaches to the next one."""
-    for start, body, name in _tests_of(text):
-        code = "\n".join(line.strip() for line in body.replace(name, "", 1).splitlines())
-        skipped = _OFF.search(text[max(0, start - 80) : start] + body) is not None
-        count = len(_ASSERTS.findall(body))
-        yield _Unit(path, name, code.strip(), count, 0, skipped, is_test=True)
-
-
 def _tests_of(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the offset, text and name of each test of a file in another language than Python."""
+    """Yield the offset, text and name of each test; its text reaches to the next test."""
     tests = list(_TEST.finditer(text))
     ends = [*(match.start() for match in tests[1:]), len(text)]
     for match, end in zip(tests, ends, strict=False):
@@ -192,16 +144,21 @@ def _tests_of(text: str) -> Iterator[tuple[int, str, str]]:
 
 # ------------------------------------------------------------------------------------ weak tests
 
+_OF_SOURCE = frozenset(
+    {"__code__", "__doc__", "__annotations__", "signature", "getsource", "getsourcelines"}
+)
+_OPENS = ("open", "read_text", "read_bytes")
+_PROSE = (".txt", ".md", ".rst", ".adoc")  # text may be data
+
 
 @dataclass(frozen=True, slots=True)
 class TestReader:
-    """Reads the tests of one patch, `files`, beside the patch's `source` and the issue's text."""
+    """Reads the tests of one patch, `files`, beside the patch's `source`."""
 
     __test__ = False  # not a test class
 
     files: Sequence[FileChange]
     source: Sequence[FileChange]
-    issue: str
     names: NameChecks
 
     def why_weak(self, test: str) -> str:
@@ -214,14 +171,16 @@ class TestReader:
             return "the patch changes nothing but documentation and comments"
         if language_of(file.path) != "python":
             return self._why_other(_text(file.after), name.rpartition("::")[2])
-        tree, dotted = tree_of(file.after), name.partition("[")[0].replace("::", ".")
-        function = next((node for one, node, _ in _functions(tree, "", "") if one == dotted), None)
+        tree, dotted = _tree_of(file.after), name.partition("[")[0].replace("::", ".")
+        function = next((node for one, node in _functions(tree) if one == dotted), None)
         if function is None:
             return ""
-        asked = self._asked([*_shared(tree), *function.body])
+        body = getattr(tree, "body", ())
+        shared = [n for n in body if not getattr(n, "name", "").lower().startswith("test")]
+        asked = self._asked([*shared, *function.body])
         if asked:
             return f"it asks for {listed(asked)}, which the issue does not speak of"
-        if any(map(self._reads_source, ast.walk(function))) or self._opens_source(function):
+        if self._reads_source(list(ast.walk(function))):
             return "it reads the source and not what it does"
         assertions = [node for node in ast.walk(function) if _is_assertion(node)]
         if assertions and all(map(_is_difference, assertions)):
@@ -231,7 +190,7 @@ class TestReader:
     def _asked(self, body: Sequence[ast.stmt]) -> list[str]:
         """Return the names that the patch brings, as attributes, imports or strings of a test."""
         used: set[str] = set()
-        for node in (node for part in body for node in ast.walk(part)):
+        for node in chain.from_iterable(map(ast.walk, body)):
             if isinstance(node, ast.Attribute):
                 used.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -245,33 +204,29 @@ class TestReader:
         """Return the names that the patch brings and the issue does not mention, sorted."""
         return sorted(n for n in names if self.names.brought(n) and not self.names.in_issue(n))
 
-    def _reads_source(self, node: ast.AST) -> bool:
-        """Whether a node asks for code objects, the file or text of source, a document, or git."""
-        name = getattr(node, "attr", getattr(node, "id", ""))
-        asks = name in _OF_SOURCE or (isinstance(node, ast.Attribute) and name == "__file__")
-        first = node.elts[:1] if isinstance(node, ast.List | ast.Tuple) else []
-        git = any(isinstance(one, ast.Constant) and one.value == "git" for one in first)
-        document = isinstance(node, ast.Constant) and any(
-            str(node.value).endswith(c.path.rpartition("/")[2])
-            for c in self.source
-            if c.path.lower().endswith(_PROSE[1:])
-        )
-        return git or document or (asks and not self.names.in_issue(name))
-
-    def _opens_source(self, function: ast.AST) -> bool:
-        """Whether a test opens a file that the patch changes, by its whole path."""
-        paths = tuple(c.path for c in self.source if c.before is not None)
-        nodes = list(ast.walk(function))
+    def _reads_source(self, nodes: Sequence[ast.AST]) -> bool:
+        """Whether a test asks for code objects, the text of source, a changed document, or git."""
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
-        texts = (str(node.value) for node in nodes if isinstance(node, ast.Constant))
-        return not names.isdisjoint(_OPENS) and any(text.endswith(paths) for text in texts)
+        texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        asked = (names & _OF_SOURCE) | (attributes & {"__file__"})
+        paths = tuple(c.path for c in self.source if c.before is not None)
+        documents = (c.path for c in self.source if c.path.lower().endswith(_PROSE[1:]))
+        endings = tuple(path.rpartition("/")[2] for path in documents)
+        return (
+            any(not self.names.in_issue(name) for name in asked)
+            or any(text.endswith(endings) for text in texts)
+            or (not names.isdisjoint(_OPENS) and any(text.endswith(paths) for text in texts))
+            or any(isinstance(n, ast.List | ast.Tuple) and _is_git(n.elts[:1]) for n in nodes)
+        )
 
     def _why_other(self, text: str, name: str) -> str:
         source = list(filter(_is_unrecorded, self.source))
         bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
         body = next(bodies, text)
-        exports = {name for change in source for name in _exports(change)}
-        asked = [name for name in self._unasked(exports) if _uses(name, text, body)]
+        asked = [
+            n for n in self._unasked(set(chain(*map(_exports, source)))) if _uses(n, text, body)
+        ]
         if asked:
             return f"it uses {listed(asked)}, which the issue does not speak of"
         read = [c.path for c in source if _looks_at(c, body)]
@@ -286,12 +241,6 @@ def _holds(file: FileChange, place: str, name: str) -> bool:
     return in_folder and f"func {name.partition('/')[0]}(" in _text(file.after)
 
 
-def _shared(tree: ast.AST) -> Iterator[ast.stmt]:
-    for node in getattr(tree, "body", ()):
-        if not getattr(node, "name", "").lower().startswith("test"):
-            yield node
-
-
 def _new_names(change: FileChange) -> set[str]:
     """Return what a Python file binds newly at its top, and its own name if it is new."""
     if not change.path.endswith(".py"):
@@ -302,7 +251,7 @@ def _new_names(change: FileChange) -> set[str]:
 
 def _bound(data: bytes | None) -> set[str]:
     names: set[str] = set()
-    for part in getattr(tree_of(data), "body", ()):
+    for part in getattr(_tree_of(data), "body", ()):
         if isinstance(part, (*_FUNCTIONS, ast.ClassDef)):
             names.add(part.name)
             continue
@@ -312,6 +261,10 @@ def _bound(data: bytes | None) -> set[str]:
     return names
 
 
+def _is_git(first: Sequence[ast.expr]) -> bool:
+    return any(isinstance(one, ast.Constant) and one.value == "git" for one in first)
+
+
 def _is_difference(node: ast.AST) -> bool:
     match node:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right])):
@@ -319,13 +272,6 @@ def _is_difference(node: ast.AST) -> bool:
         case ast.Call(func=ast.Attribute(attr="assertNotEqual"), args=args):
             return any(isinstance(arg, ast.Constant) for arg in args[:2])
     return False
-
-
-_OF_SOURCE = frozenset(
-    {"__code__", "__doc__", "__annotations__", "signature", "getsource", "getsourcelines"}
-)
-_OPENS = ("open", "read_text", "read_bytes")
-_PROSE = (".txt", ".md", ".rst", ".adoc")  # text may be data
 
 
 def _is_prose(change: FileChange) -> bool:
@@ -338,19 +284,18 @@ def _is_prose(change: FileChange) -> bool:
 
 
 def _without_docstrings(data: bytes | None) -> str:
-    tree = tree_of(data)
+    tree = _tree_of(data)
     for node in ast.walk(tree):
-        body = getattr(node, "body", ())
-        for part in body if isinstance(body, list) else ():
-            if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
-                part.value.value = ""
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""
     return ast.dump(tree)
 
 
 # ------------------------------------------- languages whose tests are neither traced nor replayed
 
 _SCRIPTS = frozenset({"javascript", "typescript", "tsx"})
-_TOKEN = re.compile(
+_NOT_RECORDED = frozenset({*_SCRIPTS, "go", "rust", "java"})
+_COMMENT_OR_TEXT = re.compile(
     r"(?P<comment>//[^\n]*|/\*.*?\*/)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`",
     re.DOTALL,
 )
@@ -364,9 +309,32 @@ _EXPORTED = re.compile(
 )
 _READS = re.compile(r"[rR]ead|\b[oO]pen\(|[sS]tat(?:Sync)?\(|\bFiles?[.(]|include_|metadata\(")
 
+# A test looks at a function or class itself: its text, name, parameters or members.
+_LOOKS = (
+    r"ITEM\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\(ITEM\)|\$\{ITEM\}"
+    r"|ITEM\s*\+\s*['\"`]|['\"`]\s*\+\s*ITEM(?![\w(.])|ITEM\.class\.\w*MEMBERS"
+    r"|\.TypeOf\(&?ITEM\b[^\n]*\.MEMBERS"
+).replace("MEMBERS", r"(?:Annotation|Constructor|Field|Method|Modifier|Num|In\b|Out\b)")
+
+# How code asks whether a test runs it, by its runner or its stack, or replaces assertions.
+_ASKS = re.compile(
+    r"JEST_WORKER_ID|NODE_TEST_CONTEXT|\bVITEST|['\"](?:node:test|vitest|@jest/globals)['\"]"
+    r"|\bprepareStackTrace\b|new Error\([^)]*\)\.stack|\bexpect\.extend\("
+    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)"
+    r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
+    r"|\btesting\.Testing\(|\bflag\.Lookup\(|\bruntime\.(?:Callers?|Stack)\(|\bcfg!\([^\n;{]*\btest\b"
+    r"|\bcfg!?\([^\n;{]*\b(?:not\(test\)|debug_assertions)|\borg\.(?:junit|testng)\b|\bsurefire\b"
+    r"|\bStackWalker\b|\bgetStackTrace\(\)|\bforName\(\"[\w.]*Test|\"basedir\"|\bdebug\.Stack\("
+    r"|\bos\.Executable\("
+)
+
+
+def _is_unrecorded(change: FileChange) -> bool:
+    return language_of(change.path) in _NOT_RECORDED
+
 
 def _code(data: bytes | None) -> str:
-    text = _TOKEN.sub(lambda token: " " if token["comment"] else token[0], _text(data))
+    text = _COMMENT_OR_TEXT.sub(lambda m: " " if m["comment"] else m[0], _text(data))
     return "".join(text.split())
 
 
@@ -392,51 +360,18 @@ def _looks_at(change: FileChange, body: str) -> bool:
     file = re.escape(change.path.rpartition("/")[2])
     if _READS.search(body) and re.search(rf"(?<!\w){file}", body):
         return True
-    groups = chain.from_iterable(_ITEM.findall(_text(change.after)))
-    return any(_as_text(item, body) for item in sorted(set(filter(None, groups))))
-
-
-def _as_text(item: str, body: str) -> bool:
-    """Whether a test looks at a function or class itself: its text, name, parameters or members."""
-    name = rf"(?:\w+\.)*(?<!\w){item}"
-    members = r"(?:Annotation|Constructor|Field|Method|Modifier|Num|In\b|Out\b)"
-    if re.search(rf"{name}\.class\.\w*{members}|\.TypeOf\(&?{name}\b[^\n]*\.{members}", body):
-        return re.search(r"\.(?:invoke|newInstance|Call)\(", body) is None
-    text = (
-        rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)|\$\{{{name}\}}"
-        rf"|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])"
-    )
-    return re.search(text, body) is not None
-
-
-# How code asks whether a test runs it, by its runner or its stack, or replaces assertions.
-_ASKS = re.compile(
-    r"JEST_WORKER_ID|NODE_TEST_CONTEXT|\bVITEST|['\"](?:node:test|vitest|@jest/globals)['\"]"
-    r"|\bprepareStackTrace\b|new Error\([^)]*\)\.stack|\bexpect\.extend\("
-    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)"
-    r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
-    r"|\btesting\.Testing\(|\bflag\.Lookup\(|\bruntime\.(?:Callers?|Stack)\(|\bcfg!\([^\n;{]*\btest\b"
-    r"|\bcfg!?\([^\n;{]*\b(?:not\(test\)|debug_assertions)|\borg\.(?:junit|testng)\b|\bsurefire\b"
-    r"|\bStackWalker\b|\bgetStackTrace\(\)|\bforName\(\"[\w.]*Test|\"basedir\"|\bdebug\.Stack\("
-    r"|\bos\.Executable\("
-)
-_NOT_RECORDED = frozenset({*_SCRIPTS, "go", "rust", "java"})
+    items = "|".join(sorted({a or b for a, b in _ITEM.findall(_text(change.after))}))
+    looks = _LOOKS.replace("ITEM", rf"(?:\w+\.)*(?<!\w)(?:{items})")
+    return bool(items) and re.search(looks, body) is not None
 
 
 def asks_for_runner(source: Sequence[FileChange]) -> str:
     """Return where code newly asks for its runner, as a phrase after `the patch`, or ""."""
-    asked = ((c.path, _added(_ASKS, c)) for c in source if _is_unrecorded(c))
-    return next((f"asks for its test runner ({path}: {new})" for path, new in asked if new), "")
-
-
-def _is_unrecorded(change: FileChange) -> bool:
-    return language_of(change.path) in _NOT_RECORDED
-
-
-def _added(pattern: re.Pattern[str], change: FileChange) -> str:
-    """Return the first match that the file has more often than before, or ""."""
-    before, after = (
-        Counter(match[0] for match in pattern.finditer(_text(data)))
-        for data in (change.before, change.after)
-    )
-    return min((match.strip() for match in after - before), default="")
+    for change in filter(_is_unrecorded, source):
+        before, after = (
+            Counter(match[0].strip() for match in _ASKS.finditer(_text(data)))
+            for data in (change.before, change.after)
+        )
+        if new := sorted(after - before):
+            return f"asks for its test runner ({change.path}: {new[0]})"
+    return ""

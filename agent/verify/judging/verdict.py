@@ -1,26 +1,7 @@
-"""Reaches the verdict from the evidence. Pure.
+"""Reaches the verdict from the evidence: the first rule of `_decide` that applies. Pure.
 
-`agent.types.Verdict` has the meaning of each verdict.
-
-The first rule that applies decides:
-
-    REGRESSED      a test is seen to fail that passed on the base, unless it is outdated
-                   (`judging.outdated`) and all else is VERIFIED; the reply's own test still fails;
-                   tests that pass without the patch's own changes to tests are gone, skipped or
-                   red with them
-    SUSPECT        with the patch the accounts of a run contradict each other, the test runner is
-                   changed, or the patch adds what only serves to pass tests; the patch changes
-                   or takes away a test that fails before and after
-    REGRESSED      a test that passed on the base is gone
-    UNVERIFIED     the base's own runs cannot be believed; nothing could be run; the command that
-                   the user named runs no test, or gives nothing but the same failing exit code
-    VERIFIED       a test fails on the base and passes with the fix, twice, and as plain code
-                   (`judging.replays`); the patch changes more than tests and takes nothing away
-                   from them
-    NOT_REGRESSED  the rest
-
-Where the deciding tests are given (`agent.verify.judging.compare`), they replace all rules but
-the second.
+`agent.types.Verdict` has the meaning of each verdict. Where the deciding tests are given
+(`agent.verify.judging.compare`), they replace all rules but that of SUSPECT.
 """
 
 from __future__ import annotations
@@ -28,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.types import (
-    BAD_OUTCOMES,
-    Outcome,
-    TestRun,
-    Verdict,
-)
+from agent.types import BAD_OUTCOMES, Outcome, TestRun, Verdict
 from agent.verify.judging.compare import (
     Comparison,
     KnownJudgement,
@@ -62,7 +38,6 @@ from sandbox import Ended
 
 # Values of `ended` that show nothing about the tests themselves.
 _CUT = (Ended.SIGNALLED, Ended.CANCELLED)
-
 
 # The number of files that a message names.
 _SHOWN = 3
@@ -106,59 +81,70 @@ class VerdictEvidence:
         closed = self.only_tests or self.weakened or self.outdated.findings
         return self.known is None and not closed
 
+    @property
+    def standing(self) -> Standing:
+        """What the reply's own tests show."""
+        return self.new_tests.standing if self.new_tests else Standing.SAYS_NOTHING
+
+    @property
+    def is_command(self) -> bool:
+        """Whether a command was run that names no test."""
+        return self.after is not None and is_command(self.after)
+
+    @property
+    def ran_tests(self) -> bool:
+        """Whether tests of the project can be compared."""
+        return self.comparison is not None and self.comparison.executed
+
 
 def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     """Return the verdict and its reason, whose first line is a summary."""
     verdict, reason = _decide(evidence)
-    about = "" if verdict is Verdict.VERIFIED else _about_held(evidence)
-    return verdict, "\n\n".join(filter(None, (reason, about)))
+    parts = [bounded(reason)]
+    if evidence.held and verdict is not Verdict.VERIFIED:
+        paths = sorted(evidence.held)
+        why = "; ".join(f"{path}: {evidence.held[path]}" for path in paths[:_SHOWN])
+        parts.append(
+            f"The tests were run with {listed(paths, _SHOWN)} as on the base ({why}). If the issue "
+            "is about such a file, --allow PATH lets the patch's own take part."
+        )
+    return verdict, "\n\n".join(parts)
 
 
 def grade(evidence: VerdictEvidence) -> str:
     """Return how strong the evidence of a VERIFIED patch is: "given" or "own"."""
-    named = evidence.known is not None or (evidence.proof and not _is_command(evidence))
+    named = evidence.known is not None or (evidence.proof and not evidence.is_command)
     return "given" if named else "own"
-
-
-def _about_held(evidence: VerdictEvidence) -> str:
-    """Say which files of the patch took no part because they steer the tests, or ""."""
-    if not evidence.held:
-        return ""
-    paths = sorted(evidence.held)
-    why = "; ".join(f"{path}: {evidence.held[path]}" for path in paths[:_SHOWN])
-    return (
-        f"The tests were run with {listed(paths, _SHOWN)} as on the base ({why}). If the issue is "
-        "about such a file, --allow PATH lets the patch's own take part."
-    )
 
 
 def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     known, doubt = evidence.known, _suspicion(evidence)
-    if known is not None:
-        return _by_known(known, doubt)
-    found = _regression(evidence, only_seen=bool(doubt))
-    if found:
-        return Verdict.REGRESSED, bounded(found)
+    if known is not None and (known.verdict is Verdict.REGRESSED or not doubt):
+        return known.verdict, known.reason
+    worse = "" if known else _regression(evidence, only_seen=bool(doubt))
+    if worse:
+        return Verdict.REGRESSED, worse
     doubt = "\n\n".join(filter(None, (_silenced(evidence), doubt)))
     if doubt:
-        return Verdict.SUSPECT, bounded(doubt)
+        return Verdict.SUSPECT, doubt
     unknown = _unknown(evidence)
-    if unknown and not evidence.outdated.accepted:
-        return Verdict.UNVERIFIED, bounded(unknown)
-    verdict, reason = _not_worse(evidence)
-    if evidence.outdated.accepted:
-        verdict, reason = _with_outdated(evidence, verdict, unknown or reason)
-    return verdict, bounded(reason)
+    verdict, reason = (Verdict.UNVERIFIED, unknown) if unknown else _not_worse(evidence)
+    if not evidence.outdated.accepted:
+        return verdict, reason
+    return _with_outdated(evidence, verdict, reason)
 
 
 def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
     """Outdated tests are excused beside a reproduction that holds, and by nothing else."""
-    new = evidence.new_tests
-    if verdict is Verdict.VERIFIED and new is not None and new.standing is Standing.PROVES:
-        return verdict, f"{evidence.outdated.words} {reason}\n\n{evidence.outdated.review}"
+    outdated = evidence.outdated
+    if verdict is Verdict.VERIFIED and evidence.standing is Standing.PROVES:
+        tests = number(outdated.around, "existing test")
+        lines = [f"- {one.id}: {one.why} ({one.shown})" for one in outdated.findings]
+        review = "\n".join(["Called outdated by the reply, to be reviewed:", *lines])
+        count = f"Outdated are {len(lines)} of {tests} of their files."
+        return verdict, f"{count} {reason}\n\n{review}"
     assert evidence.after is not None
-    told = _newly_failing(evidence.outdated.accepted, evidence.after)
-    first, _, rest = told.partition("\n")
+    first, _, rest = _newly_failing(outdated.accepted, evidence.after).partition("\n")
     why = (
         "The reply calls them outdated, which counts only beside a reproduction test that holds, "
         f"and: {reason}"
@@ -168,57 +154,52 @@ def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> 
 
 def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     proof = "" if evidence.only_tests else _proof(evidence)
-    if proof and evidence.weakened:
-        passes = f"Fails on the base, passes with the patch: {proof}"
-        return Verdict.NOT_REGRESSED, f"The patch {evidence.weakened}. {passes}."
+    taken = f"The patch {evidence.weakened}." if evidence.weakened else ""
     if proof:
+        passes = f"Fails on the base, passes with the patch: {proof}."
+        if taken:
+            return Verdict.NOT_REGRESSED, f"{taken} {passes}"
         edited = evidence.edited_tests
         words = f" The patch also edits existing tests: {listed(edited)}." if edited else ""
-        return Verdict.VERIFIED, f"Fails on the base, passes with the patch: {proof}.{words}"
+        return Verdict.VERIFIED, f"{passes}{words}"
     counted = _project_counts(evidence, "test")
-    if evidence.proof and _is_command(evidence):
+    if evidence.proof and evidence.is_command:
         counted = "the test command fails on the base and passes with the patch, and names no test"
-    reason = f"No test fails newly ({counted}), but none shows the fix{_why(evidence)}."
-    if evidence.weakened:
-        reason += f" The patch {evidence.weakened}."
-    return Verdict.NOT_REGRESSED, reason
-
-
-def _by_known(known: KnownJudgement, doubt: str) -> tuple[Verdict, str]:
-    if doubt and known.verdict is not Verdict.REGRESSED:
-        return Verdict.SUSPECT, bounded(doubt)
-    return known.verdict, bounded(known.reason)
+    why = evidence.new_tests.text if evidence.new_tests else "no test came with it"
+    if evidence.only_tests:
+        why = "the patch changes nothing but tests and their configuration"
+    reason = f"No test fails newly ({counted}), but none shows the fix: {why}."
+    return Verdict.NOT_REGRESSED, f"{reason} {taken}".rstrip()
 
 
 def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
     """Return what got worse, or "". With `only_seen`, a test that is merely gone does not count."""
     parts = []
-    after, comparison = evidence.after, evidence.comparison
-    if comparison and after:
-        failing = comparison.newly_failing
-        seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
-        if seen:
-            parts.append(_refused(evidence.outdated) + _newly_failing(seen, after))
+    after, comparison, outdated = evidence.after, evidence.comparison, evidence.outdated
+    failing = comparison.newly_failing if comparison and after else ()
+    seen = tuple(
+        t for t in failing if after and (not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
+    )
+    if seen and after:
+        refused = ""
+        if outdated.refusal:
+            count = number(len(outdated.findings), "failing test")
+            refused = (
+                f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}. "
+            )
+        parts.append(refused + _newly_failing(seen, after))
     if evidence.lost and evidence.whole:
         parts.append(_lost(evidence.lost, evidence.before, evidence.whole))
-    if evidence.new_tests and evidence.new_tests.standing is Standing.STILL_FAILS:
+    if evidence.new_tests and evidence.standing is Standing.STILL_FAILS:
         parts.append(evidence.new_tests.text)
     return "\n\n".join(parts)
-
-
-def _refused(outdated: OutdatedJudgement) -> str:
-    """Say why tests that the reply calls outdated count all the same, as a sentence, or ""."""
-    if not outdated.refusal:
-        return ""
-    count = number(len(outdated.findings), "failing test")
-    return f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}. "
 
 
 def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
     blamed = to_blame(after, tests)
     if is_whole(after):
-        summary = f"{number(len(tests), 'test')} that passed on the base"
-        summary += f" {'fails' if len(tests) == 1 else 'fail'} with the patch: "
+        verb = "fails" if len(tests) == 1 else "fail"
+        summary = f"{number(len(tests), 'test')} that passed on the base {verb} with the patch: "
         summary += f"{first_failure(after, blamed)}."
     else:
         summary = f"With the patch the test run {how_it_ended(after)}; "
@@ -261,73 +242,52 @@ def _silenced(evidence: VerdictEvidence) -> str:
 def _suspicion(evidence: VerdictEvidence) -> str:
     """Return why the patch is not credible, or ""."""
     doubts = [suspicion(evidence.before, evidence.after)]
-    if evidence.new_tests and evidence.new_tests.standing is Standing.SUSPECT:
+    if evidence.new_tests and evidence.standing is Standing.SUSPECT:
         doubts.append(evidence.new_tests.text)
-    doubts.extend(evidence.tricks)
-    doubts.extend(one.doubt for one in evidence.again)
-    found = "; ".join(dict.fromkeys(filter(None, doubts)))
-    return f"The tests cannot be believed: {found}." if found else ""
+    doubts.extend((*evidence.tricks, *(one.doubt for one in evidence.again)))
+    named = "; ".join(dict.fromkeys(filter(None, doubts)))
+    return f"The tests cannot be believed: {named}." if named else ""
 
 
 def _unknown(evidence: VerdictEvidence) -> str:
     """Return why nothing can be concluded, or ""."""
-    after = evidence.after
-    if doubtful_on_both(evidence.before, after) or (after is not None and after.ended in _CUT):
-        assert after is not None
+    before, after = evidence.before, evidence.after
+    both = doubtful_on_both(before, after)
+    if after is not None and (both or after.ended in _CUT):
         ended = "; ".join(after.channels.disagreements) or f"the test run {how_it_ended(after)}"
-        both = "as on the base" if doubtful_on_both(evidence.before, after) else "with the patch"
-        return f"The project's tests cannot be trusted, {both}: {ended}."
-    if evidence.named_command and _command_shows_nothing(evidence):
-        return f"The test command shows nothing: {_why_not_run(evidence)}."
-    standing = evidence.new_tests.standing if evidence.new_tests else Standing.SAYS_NOTHING
-    if standing is not Standing.SAYS_NOTHING or (
-        evidence.comparison and evidence.comparison.executed
-    ):
+        where = "as on the base" if both else "with the patch"
+        return f"The project's tests cannot be trusted, {where}: {ended}."
+    red = evidence.comparison is not None and evidence.comparison.still_red > 0
+    if evidence.named_command and (not evidence.ran_tests or (evidence.is_command and red)):
+        return f"The test command shows nothing: {_why_not_run(before, after)}."
+    if evidence.ran_tests or evidence.standing is not Standing.SAYS_NOTHING:
         return ""
-    parts = [f"No test could be run: {evidence.needs or _why_not_run(evidence)}"]
+    parts = [f"No test could be run: {evidence.needs or _why_not_run(before, after)}"]
     if evidence.new_tests:
         parts.append(evidence.new_tests.text)
     return "; ".join(parts) + ". Only the syntax was checked."
 
 
-def _command_shows_nothing(evidence: VerdictEvidence) -> bool:
-    """Whether the command ran no test, or is only known to fail with and without the patch."""
-    comparison = evidence.comparison
-    if comparison is None or not comparison.executed:
-        return True
-    return _is_command(evidence) and comparison.still_red > 0
-
-
-def _why_not_run(evidence: VerdictEvidence) -> str:
-    before, after = evidence.before, evidence.after
-    if before is not None and after is not None and is_command(before) and is_command(after):
-        return f"it fails on the base and with the patch (exit code {after.exit_code})"
-    if before is not None and after is None:
-        return f"on the base the run {how_it_ended(before)}, so that nothing else was run"
-    if before is None or after is None:
+def _why_not_run(before: TestRun | None, after: TestRun | None) -> str:
+    if before is None:
         return "no test file of the project is tied to the change"
-    if executed(before):
-        return f"with the patch the run {how_it_ended(after)} ({counts(after)})"
-    if before.outcomes:
-        return (
-            f"on the base no selected test runs ({counts(before)}; the run {how_it_ended(before)})"
-        )
-    what = first_error(before.output_tail) or "no output"
-    return f"on the base the run {how_it_ended(before)} without an outcome ({what})"
+    if after is not None and is_command(before) and is_command(after):
+        return f"it fails on the base and with the patch (exit code {after.exit_code})"
+    where, run = (
+        ("with the patch", after) if after and executed(before) else ("on the base", before)
+    )
+    what = counts(run) if run.outcomes else first_error(run.output_tail) or "no output"
+    return f"{where} the run {how_it_ended(run)} ({what})"
 
 
 def _proof(evidence: VerdictEvidence) -> str:
     parts = []
-    if evidence.new_tests and evidence.new_tests.standing is Standing.PROVES:
+    if evidence.new_tests and evidence.standing is Standing.PROVES:
         parts.append(evidence.new_tests.text)
-    if evidence.proof and not _is_command(evidence):  # an exit code does not say what passed
+    if evidence.proof and not evidence.is_command:  # an exit code does not say what passed
         tests = number(len(evidence.proof), "test")
         parts.append(f"{tests} of the project: {listed(evidence.proof)}")
     return "; ".join([*parts, _project_counts(evidence, "other test")]) if parts else ""
-
-
-def _is_command(evidence: VerdictEvidence) -> bool:
-    return evidence.after is not None and is_command(evidence.after)
 
 
 def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
@@ -335,7 +295,7 @@ def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
     comparison = evidence.comparison
     if comparison is None or not comparison.executed:
         return "no test of the project was run"
-    if _is_command(evidence):
+    if evidence.is_command:
         return f"the test command {'passes' if comparison.still_passing else 'fails'} as before"
     verb = "pass" if comparison.still_passing > 1 else "passes"
     words = f"{number(comparison.still_passing, noun)} of the project still {verb}"
@@ -343,11 +303,3 @@ def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
         still = "fail" if comparison.still_red > 1 else "fails"
         words += f", {comparison.still_red} failed before and still {still}"
     return words
-
-
-def _why(evidence: VerdictEvidence) -> str:
-    if evidence.only_tests:
-        return ": the patch changes nothing but tests and their configuration"
-    if evidence.new_tests is None:
-        return ": no test came with it"
-    return f": {evidence.new_tests.text}"

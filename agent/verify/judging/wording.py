@@ -156,82 +156,43 @@ def bounded(text: str, chars: int = _REASON_CHARS) -> str:
 
 # ------------------------------------------------------------------------- what tests lack here
 
-# Number of characters read from the end of a text, where the useful messages are, and of a line
-# that a message quotes.
+# Characters read from the end of a text, where the useful messages are, and of a quoted line.
 _MOST_CHARS = 20_000
 _LINE_CHARS = 200
 
 # What messages of failing tests say of the sandbox: names that could not be resolved, servers of
 # this machine that do not answer, and package managers that work offline.
-_LACKS = (
-    (
-        re.compile(
-            r"Temporary failure in name resolution|Name or service not known|no such host"
-            r"|ould not resolve (?:host|proxy)|NameResolutionError|Network is unreachable"
-            r"|No route to host|getaddrinfo|ENETUNREACH|UnknownHostException|failed to lookup addr"
-        ),
-        "{who} the network: the sandbox has no network",
+_LACKS = {
+    "the tests need the network or a server: the sandbox has none": re.compile(
+        r"Temporary failure in name resolution|Name or service not known|no such host"
+        r"|ould not resolve (?:host|proxy)|NameResolutionError|Network is unreachable"
+        r"|No route to host|getaddrinfo|ENETUNREACH|UnknownHostException|failed to lookup addr"
+        r"|onnection refused|ECONNREFUSED|Cannot assign requested address|AMQPConnectionError"
+        r"|psycopg\w*\.OperationalError|\.s\.PGSQL\.\d|Can't connect to |cannot open display"
+        r"|ServerSelectionTimeoutError|Cannot connect to the Docker daemon"
     ),
-    (
-        re.compile(
-            r"onnection refused|ECONNREFUSED|Cannot assign requested address|AMQPConnectionError"
-            r"|psycopg\w*\.OperationalError|\.s\.PGSQL\.\d|Can't connect to |cannot open display"
-            r"|ServerSelectionTimeoutError|Cannot connect to the Docker daemon"
-        ),
-        "{who} a server, and none runs here ({line})",
+    "a package is not installed here": re.compile(
+        r"--offline\b|you are in the offline mode|missing go\.sum entry|GOPROXY=off|ENOTCACHED"
+        r"|no required module provides package|in offline mode and the artifact|only-if-cached"
+        r"|Cannot find (?:module|package) '[^./']"
     ),
-    (
-        re.compile(
-            r"--offline\b|you are in the offline mode|missing go\.sum entry|GOPROXY=off|ENOTCACHED"
-            r"|no required module provides package|in offline mode and the artifact|only-if-cached"
-            r"|Cannot find (?:module|package) '[^./']"
-        ),
-        "a package is not installed here: {line}",
-    ),
-)
-
-# What programs print that started and then found nothing to run.
-_STARTLESS = re.compile(
-    r"\*\*\* No (?:rule to make target|targets)|python[\d.]*: (?:No module|can't open file)"
-    r"|^(?:/bin/)?sh: .*(?:not found|[Ss]yntax error|can't cd to)|[Mm]issing script"
-    r"|no such (?:sub)?command|unknown (?:sub)?command|go\.mod file not found",
-    re.MULTILINE,
-)
+}
 
 
 def not_started(run: TestRun) -> str:
     """Return why a whole test command started no test, or ""."""
-    last = first_error(run.output_tail) or "no output"
-    if not run.outcomes and run.exit_code in _CANNOT_START:
-        return f"it cannot be started ({last.removeprefix('prlimit: ')})"
-    if not run.outcomes:
-        return f"it {how_it_ended(run)} and no test ran ({last})"
-    if run.exit_code and set(run.outcomes) == {COMMAND_ID}:
-        return _line_of(_STARTLESS, run.output_tail[-_MOST_CHARS:])
-    return ""
+    last = first_error(run.output_tail).removeprefix("prlimit: ") or "no output"
+    return "" if run.outcomes else f"it {how_it_ended(run)} and no test ran ({last})"
 
 
 def needs(run: TestRun) -> tuple[str, ...]:
     """Return descriptions of what the tests lacked: hints, as a test may print such a message."""
-    texts = [run.failures[test][-_MOST_CHARS:] for test in sorted(run.failures)]
-    is_whole_output = not run.outcomes or set(run.outcomes) == {COMMAND_ID}
-    if is_whole_output:
-        texts = [run.output_tail[-_MOST_CHARS:]]
-    notes = []
-    for pattern, words in _LACKS:
-        lines = list(filter(None, (_line_of(pattern, text) for text in texts)))
-        if lines:
-            who = "the tests need"
-            if not is_whole_output:
-                verb = "needs" if len(lines) == 1 else "need"
-                who = f"{number(len(lines), 'failing test')} {verb}"
-            notes.append(words.format(who=who, line=lines[0]))
+    texts = [run.failures[test] for test in sorted(run.failures)]
+    if not run.outcomes or set(run.outcomes) == {COMMAND_ID}:
+        texts = [run.output_tail]
+    lines = [line.strip() for text in texts for line in text[-_MOST_CHARS:].split("\n")]
+    first = {what: next(filter(sign.search, lines), "") for what, sign in _LACKS.items()}
+    notes = [f"{what} ({line[:_LINE_CHARS]})" for what, line in first.items() if line]
     if not notes and not run.outcomes and run.exit_code in _CANNOT_START:
         notes.append(f"the runner cannot be started: {not_started(run)}")
     return tuple(notes)
-
-
-def _line_of(pattern: re.Pattern[str], text: str) -> str:
-    """Return the first line in which a pattern is, or ""."""
-    lines = (line.strip() for line in text.split("\n") if pattern.search(line))
-    return next(lines, "")[:_LINE_CHARS]

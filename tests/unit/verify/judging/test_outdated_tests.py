@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.types import OutdatedTest
-from agent.verify.judging.outdated import (
-    asserted_in,
-    declared_for,
-    is_own_assertion,
-    placed_test,
-)
+from agent.verify.judging.outdated import assertion_place, declared_for
 from agent.verify.runners import runner_of
 from agent.verify.runners.base import Suite
-
-TEST = "tests/test_a.py::test_x"
 
 LONG = """
     def test_x():
@@ -25,7 +18,6 @@ tests/test_a.py:4: AssertionError"""
 SHORT = "tests/test_a.py:4: in test_x\n    assert total() == 2\nE   assert 1 == 2"
 METHOD = "E       AssertionError: 1 != 2\n\ntests/test_a.py:4: AssertionError"
 RAISES = "E       Failed: DID NOT RAISE <class 'ValueError'>\n\ntests/test_a.py:4: Failed"
-HELPER = "E       assert 1 == 2\n\ntests/helpers.py:9: AssertionError"
 PLAIN = (
     'Traceback (most recent call last):\n  File "/t/tests/test_a.py", line 4, in test_x\n'
     '    self.assertEqual(total(), 2)\n  File "/usr/lib/python3.11/unittest/case.py", line 873, in'
@@ -39,28 +31,24 @@ PLAIN_ERROR = PLAIN.replace("AssertionError", "ValueError")
 PLAIN_SOURCE = PLAIN.replace("/usr/lib/python3.11/unittest/case.py", "/t/shop/price.py")
 
 
-@pytest.mark.parametrize("text", [LONG, SHORT, METHOD, RAISES, HELPER, PLAIN])
-def test_assertions_of_the_test(text: str) -> None:
-    assert is_own_assertion(TEST, text)
-
-
-@pytest.mark.parametrize("text", ["", IN_SOURCE, ERROR, DEEP, PLAIN_ERROR, PLAIN_SOURCE])
-def test_errors_and_assertions_of_the_source(text: str) -> None:
-    assert not is_own_assertion(TEST, text)
-
-
 @pytest.mark.parametrize(
     ("text", "place"),
     [
+        (LONG, "tests/test_a.py"),
+        (SHORT, "tests/test_a.py"),
+        (METHOD, "tests/test_a.py"),
+        (RAISES, "tests/test_a.py"),
+        (PLAIN, "/t/tests/test_a.py"),
         (IN_SOURCE, "shop/price.py"),
-        (PLAIN_SOURCE, "shop/price.py"),
+        (PLAIN_SOURCE, "/t/shop/price.py"),
+        (ERROR, ""),
         (DEEP, ""),
-        (LONG, ""),
+        (PLAIN_ERROR, ""),
         ("", ""),
     ],
 )
-def test_the_place_of_an_assertion_in_source(text: str, place: str) -> None:
-    assert asserted_in(text, ("shop/price.py", "a.py")) == place
+def test_the_place_of_a_failed_assertion(text: str, place: str) -> None:
+    assert assertion_place(text) == place
 
 
 def test_an_id_names_a_test_and_all_of_its_parameters() -> None:
@@ -79,18 +67,14 @@ SCRIPT = "src/a.test.js::cart > adds two (2) prices"
     ("test", "name"),
     [
         (CASE, "tests.test_a.Case.test_x"),
-        (CASE, "test_a.Case.test_x"),
-        (CASE, "Case.test_x"),
         (CASE, "test_x (tests.test_a.Case)"),
         (CASE, "test_x (tests.test_a.Case.test_x)"),
         (CASE, "test_x"),
-        (SCRIPT, "src/a.test.js::cart adds two (2) prices"),
         (SCRIPT, "cart > adds two (2) prices"),
         (SCRIPT, "adds two (2) prices"),
         ("pkg/sum::TestSum/small", "pkg/sum/sum_test.go::TestSum"),
         ("pkg/sum::TestSum", "TestSum"),
         ("src/test/java/com/x/FooTest.java::adds", "com.x.FooTest#adds"),
-        ("src/test/java/com/x/FooTest.java::adds", "FooTest.adds"),
     ],
 )
 def test_a_test_may_be_named_as_runners_print_it(test: str, name: str) -> None:
@@ -111,11 +95,3 @@ def test_a_runner_says_what_its_own_names_mean() -> None:
     one = OutdatedTest("example.com/m/sum.TestSum", "why")
     found = declared_for(("sum::TestSum",), (one,), lambda n: runner_of(suite).test_id(suite, n))
     assert found == {"sum::TestSum": one}
-
-
-def test_the_file_of_a_dotted_name() -> None:
-    files = ("tests/test_a.py", "lib/test_b.py", "other/test_b.py")
-    assert placed_test("tests.test_a.Case.test_x", files) == CASE
-    assert placed_test("test_x (test_a.Case)", files) == CASE
-    assert placed_test("test_b.test_x", files) == "test_b.test_x"  # two files fit
-    assert placed_test("a.py::test_x", files) == "a.py::test_x"

@@ -46,10 +46,8 @@ def words(after: str | None, before: str = BEFORE, path: str = PATH, *more: str)
         ("f(2) == 2", "True", "takes 1 assertion out of existing tests"),
         ("f(2) == 2", "f(2) == 2 or True", "takes 1 assertion out of existing tests"),
         ("self.assertEqual(f(), 3)", "self.assertTrue(True)", "takes 1 assertion out"),
-        ("[1, 2, 3]", "[1]", "removes 1 test (2 cases of test_b)"),
         ("def test_a", "@pytest.mark.skip\ndef test_a", "skips 1 test (test_a)"),
         ("    assert f(1)", "    pytest.skip('no')\n    assert f(1)", "skips 1 test (test_a)"),
-        ("class TestC", "@unittest.skip('x')\nclass TestC", "skips 1 test (TestC.test_d)"),
         ("def test_a", "def _a", ""),  # renamed with its body: see the next test
         ("f(1) == 1", "f(1) == 5", ""),
         ("assert n", "assert n\n    assert n > 0", ""),
@@ -62,8 +60,7 @@ def test_losses_in_python(old: str, new: str, found: str) -> None:
 
 
 def test_a_deleted_file_is_counted() -> None:
-    removed = "removes 3 tests (TestC.test_d, test_a, test_b)"
-    assert words(None) == f"{removed} and takes 4 assertions out of existing tests"
+    assert words(None) == "takes 4 assertions out of existing tests"
 
 
 def test_a_test_that_moves_or_gets_another_name_is_not_lost() -> None:
@@ -73,7 +70,7 @@ def test_a_test_that_moves_or_gets_another_name_is_not_lost() -> None:
 
 def test_new_assertions_elsewhere_make_up_for_nothing() -> None:
     new = "def test_z():\n" + "    assert f(9)\n" * 9
-    assert words(None, "def test_a():\n    assert f(1)\n", PATH, new).startswith("removes 1 test")
+    assert words(None, "def test_a():\n    assert f(1)\n", PATH, new).startswith("takes 1 asser")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +80,7 @@ def test_new_assertions_elsewhere_make_up_for_nothing() -> None:
             "a.test.js",
             "it('adds', () => {\n  expect(f()).toBe(1);\n});\nit('b', () => { expect(1) });\n",
             "it('b', () => { expect(1) });\n",
-            "removes 1 test ('adds') and takes 1 assertion out of existing tests",
+            "takes 1 assertion out of existing tests",
         ),
         (
             "a_test.go",
@@ -101,7 +98,7 @@ def test_new_assertions_elsewhere_make_up_for_nothing() -> None:
             "src/test/java/ATest.java",
             "@Test\npublic void adds() { assertEquals(1, f()); }\n",
             "",
-            "removes 1 test (adds) and takes 1 assertion out of existing tests",
+            "takes 1 assertion out of existing tests",
         ),
     ],
 )
@@ -114,9 +111,7 @@ def test_tests_inside_rust_source() -> None:
     change = edit("src/lib.rs", before, before.replace("f(), 1", "f(), 2"))
     assert edited_inside([change]) == {"one"}
     assert edited_inside([edit("src/lib.rs", before, before.replace("{ 2 }", "{ 1 }"))]) == set()
-    assert find_losses((), [edit("src/lib.rs", before, "fn f() {}\n")]).startswith(
-        "removes 2 tests (b, one)"
-    )
+    assert find_losses((), [edit("src/lib.rs", before, "fn f() {}\n")]).startswith("takes 1")
 
 
 PRICE = "def total(prices, discount=0):\n    return sum(prices) - discount\n"
@@ -139,7 +134,6 @@ def why(
     reader = TestReader(
         files=(edit(path, None, test),),
         source=(source,),
-        issue=issue,
         names=NameChecks(
             in_repository=lambda word: False,
             brought=lambda word: (
@@ -286,11 +280,3 @@ def test_code_that_asks_for_its_runner_where_nothing_is_replayed(
 ) -> None:
     assert bool(asks_for_runner([edit(path, "", code)])) is asks
     assert asks_for_runner([edit(path, code, f"{code}\n")]) == ""
-
-
-def test_assertions_that_become_a_loop_over_as_many_values_are_not_lost() -> None:
-    old = b"it('adds', () => {\n  expect(add(1, 2)).toBe(3);\n  expect(add(2, 2)).toBe(4);\n});\n"
-    loop = b"it('adds', () => {\n  for (const [a, b, c] of %s) expect(add(a, b)).toBe(c);\n});\n"
-    for cases, lost in ((b"[[1, 2, 3], [2, 2, 4], [0, 0, 0]]", False), (b"[]", True)):
-        change = FileChange("test/a.js", old, loop % cases)
-        assert bool(find_losses([change])) is lost

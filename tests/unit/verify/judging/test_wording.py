@@ -1,10 +1,12 @@
-"""How failures are told to the model: all ids, grouped by what they say."""
+"""How failures are told to the model, and what they say of a sandbox without a network."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from agent.verify.judging.wording import assertion, failure_texts
+from agent.verify.judging.wording import assertion, failure_texts, needs, not_started
 from tests.support.validation import run_of
 
 
@@ -23,24 +25,12 @@ def test_every_failing_test_is_named_under_its_assertion() -> None:
     assert text.count("line") < 25
 
 
-def test_forty_tests_are_all_named() -> None:
-    said = {f"tests/test_a.py::test_{n}": f"E   assert {n} == 0" for n in range(40)}
-    text = failure_texts(run_of(dict.fromkeys(said, "failed"), failures=said), tuple(said))
-    assert all(f"assert {n} == 0\n  tests/test_a.py: test_{n}\n" in text for n in range(3, 40))
-    assert all(f"tests/test_a.py::test_{n}:\nE   assert {n} == 0" in text for n in range(3))
-
-
 def test_long_assertions_are_cut_so_that_all_tests_are_named() -> None:
     said = {f"t/a.py::test_{n}": f"E   assert {'x' * 300} == {n}" for n in range(40)}
     text = failure_texts(run_of(dict.fromkeys(said, "failed"), failures=said), tuple(said))
     names = ", ".join(f"test_{n}" for n in range(3, 40))
     assert text.startswith(f"assert {'x' * 143}...\n  t/a.py: {names}\n\n")
     assert len(text) < 2700
-
-
-def test_one_failure_is_told_once() -> None:
-    run = run_of({"t.py::a": "failed"}, failures={"t.py::a": "E   assert 0"})
-    assert failure_texts(run, ("t.py::a",)) == "t.py::a:\nE   assert 0"
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -112,3 +102,48 @@ JAVA = """org.opentest4j.AssertionFailedError: expected: <270> but was: <90>
 )
 def test_an_assertion_is_told_with_its_values(text: str, said: str) -> None:
     assert assertion(text) == said
+
+
+NETWORK = "the tests need the network or a server: the sandbox has none"
+PACKAGE = "a package is not installed here"
+
+
+def test_a_run_without_an_outcome_has_started_no_test() -> None:
+    missing = run_of({}, output="prlimit: failed to execute pytst: No such", exit_code=127)
+    assert not_started(missing) == (
+        "it ended with exit code 127 and no test ran (failed to execute pytst: No such)"
+    )
+    assert not_started(run_of({"command": "failed"}, output="make: no rule", exit_code=2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", NETWORK),
+        ("caused by: Error: getaddrinfo ENOTFOUND example.com", NETWORK),
+        ("dial tcp: lookup example.com: no such host", NETWORK),
+        ("java.net.UnknownHostException: example.com", NETWORK),
+        ('connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed', NETWORK),
+        ("Error: connect ECONNREFUSED 127.0.0.1:5432", NETWORK),
+        ("go: example.com/x@v1: module lookup disabled by GOPROXY=off", PACKAGE),
+        ("Error: Cannot find module 'left-pad'", PACKAGE),
+    ],
+)
+def test_what_tests_lack_quotes_the_line(text: str, what: str) -> None:
+    outcomes, failures = {"t.py::a": "failed", "t.py::b": "failed"}, {"t.py::a": f"x\n{text}\ny"}
+    assert needs(run_of(outcomes, failures=failures)) == (f"{what} ({text})",)
+    assert needs(run_of({}, exit_code=1, output=f"more\n{text}\n")) == (f"{what} ({text})",)
+    assert needs(run_of({"t.py::a": "passed"}, output=text)) == ()
+
+
+def test_a_runner_that_is_not_there_is_named_only_where_nothing_began() -> None:
+    text = "collect.sh: 26: jest: not found"
+    (note,) = needs(run_of({}, exit_code=127, output=text))
+    assert "jest: not found" in note
+    assert needs(run_of({}, exit_code=1, output=text)) == ()
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(min_size=1), st.text()), st.text())
+def test_any_text_can_be_read(failures: dict[str, str], output: str) -> None:
+    needs(run_of(dict.fromkeys(failures, "failed"), failures=failures, output=output))
