@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,25 +65,15 @@ def batch_command(
     plan = BatchPlan(
         repositories=given.pop("repos"),
         selection=make_selection(given.pop("ids"), given.pop("window"), given.pop("match")),
-        flags={name: _plain(value) for name, value in flags.items()},
+        flags=json_module.loads(json_module.dumps(dict(flags), default=str)),  # for the workers
         address=address or "auto",
         **given,
     )
     summary = run_batch(plan, Progress(quiet=quiet))
-    if json:
-        common.print_value(summary.model_dump(mode="json"))
-    else:
-        common.write_stdout(summary.in_words())
+    common.print_result(summary.model_dump(mode="json"), summary.in_words(), json=json)
     if summary.message:
         say(f"agent: {common.make_redactor()(summary.message)}")
     return summary.exit_code
-
-
-def _plain(value: Any) -> Any:
-    """Convert the value of a flag to plain JSON, which is sent to the workers."""
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
 
 
 # ------------------------------------------------------------------------------------ agent report
@@ -121,10 +112,7 @@ def report_command(
     parts = render(report, summary, clean, bodies=bodies)
     replace_file(place, parts)
     summary = summary.model_copy(update={"output": str(place), "bytes": place.stat().st_size})
-    if json:
-        common.print_value(summary.model_dump(mode="json"))
-    else:
-        common.write_stdout(report_in_words(summary))
+    common.print_result(summary.model_dump(mode="json"), report_in_words(summary), json=json)
     if summary.live:
         say("agent: the run is still going; the report tells what there is so far")
     return 0

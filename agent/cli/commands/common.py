@@ -8,8 +8,8 @@ import os
 import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,12 +25,15 @@ from agent.types.events import Notice
 if TYPE_CHECKING:
     from agent.results.kept import KeptRun
     from agent.settings import Settings
-    from agent.types import Dirty, Problem
+    from agent.types import Problem
     from agent.types.events import Event
     from agent.types.protocols import Reporter, Snapshot
 
 # Set this variable to show the traceback of an internal error.
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
+
+# Options whose files are no files of the project. Retrieval must not find the deciding tests.
+_OWN_FILES = ("problem", "reply", "output", "record", "replay", "tests_from")
 
 
 def guarded(command: Callable[[], int], *, json: bool = False) -> int:
@@ -88,6 +91,14 @@ def print_value(value: Any) -> None:
     _write(inert_json(text + "\n").encode("utf-8", "replace"))
 
 
+def print_result(value: Any, text: str, *, json: bool) -> None:
+    """Print the result of a command: its value as JSON, or its text."""
+    if json:
+        print_value(value)
+    else:
+        write_stdout(text)
+
+
 def write_stdout(text: str) -> None:
     """Write text to stdout without control characters, because it may quote a repository.
 
@@ -133,18 +144,9 @@ def reporting(*, quiet: bool, verbose: bool = False, warn: bool = False) -> Iter
     if quiet and warn:
         yield say_warnings
         return
-    with ExitStack() as stack:
-        reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
-        if isinstance(reporter, TerminalReporter):
-            stack.enter_context(reporter)
+    reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
+    with reporter if isinstance(reporter, TerminalReporter) else nullcontext():
         yield cast("Reporter", reporter)
-
-
-@contextmanager
-def stage(name: str, reporter: Reporter, detail: str = "") -> Iterator[list[str]]:
-    """Report a stage and its duration. The block appends its summary to what it is given."""
-    with StageTimer(reporter, Ledger()).stage(name, detail) as summary:
-        yield summary
 
 
 def make_redactor() -> Callable[[str], str]:
@@ -176,12 +178,6 @@ def one_of(what: str, how: str, *values: str | None) -> str:
     return given[0]
 
 
-def load_issue(given: dict[str, Any]) -> Problem:
-    """Load the issue of ISSUE or `--problem`, which becomes `problem`."""
-    given["problem"] = one_of("the issue", "ISSUE or --problem", given["issue"], given["problem"])
-    return load_problem(given["problem"])
-
-
 def find_kept(prefix: str | None) -> KeptRun:
     """Return the kept run whose id begins with `prefix`, or the last one.
 
@@ -192,10 +188,10 @@ def find_kept(prefix: str | None) -> KeptRun:
     root = work_tree_of(Path.cwd())
     if prefix is not None or not (root / ".git").exists():
         return find_run(runs_folder(), prefix)
-    for run in list_runs(runs_folder()):
-        if run.origin.repository == str(root):
-            return run
-    raise ConfigurationError(f"no run of {root} is kept yet: name one of `agent runs`")
+    own = (run for run in list_runs(runs_folder()) if run.origin.repository == str(root))
+    if (last := next(own, None)) is None:
+        raise ConfigurationError(f"no run of {root} is kept yet: name one of `agent runs`")
+    return last
 
 
 def load_settings(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:
@@ -216,12 +212,10 @@ def _say_once(note: str) -> None:
     say(f"note: {note}")
 
 
-def own_file(source: str | None) -> Path | None:
-    """Return the path if a `--problem` or `--reply` names a file, else None."""
-    if source is None or source == "-" or source.startswith(("http://", "https://")):
-        return None
+def own_file(source: Any) -> Path | None:
+    """Return the path if the value of an option names a file, else None."""
     try:
-        return Path(source) if Path(source).exists() else None
+        return Path(source) if source and source != "-" and Path(source).exists() else None
     except (OSError, ValueError):  # the text of an issue
         return None
 
@@ -232,49 +226,34 @@ def refuse_overwriting(output: Path, inputs: Mapping[str, Path | None]) -> None:
     `inputs` maps an option such as `--dataset` to its path. Raises ConfigurationError.
     """
     for option, path in inputs.items():
-        if path is not None and _same_file(output, path):
+        if path is not None and output.resolve() == path.resolve():
             raise ConfigurationError(
                 f"--output is the {option} ({path}), which would be lost: give another --output"
             )
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # one of the files does not exist
-        return one.absolute() == other.absolute()
-
-
 def load_snapshot(
-    repo: Path,
-    commit: str | None,
-    dirty: str,
-    reporter: Reporter,
-    ledger: Ledger | None = None,
-    *,
-    exclude: Sequence[Path | None] = (),
-    scope: Path | None = Path(),
-    max_file_mb: float = 1.0,
+    given: Mapping[str, Any], settings: Settings, reporter: Reporter, ledger: Ledger | None = None
 ) -> Snapshot:
-    """Read the repository and report what was found.
+    """Read the repository that the options name, and report what was found.
 
-    `exclude` lists files of the command itself (the issue, the output). They do not count as files
-    of the project even if they are inside it, nor do the file that stdout goes to and a report of
-    this program. `scope` is as for `take_snapshot`.
+    Files of the command itself do not count as files of the project: the inputs and outputs that it
+    was given, the file that stdout goes to, and a report of this program.
     """
     from agent.repository import skipped_in_words, take_snapshot
 
+    repo, commit = given["repo"], given.get("commit")
     with StageTimer(reporter, ledger or Ledger()).stage("snapshot", str(repo)) as summary:
-        own = [path.resolve() for path in (*exclude, *_own_outputs(repo)) if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
+        own = (own_file(given.get(name)) for name in _OWN_FILES)
         snapshot = take_snapshot(
             repo,
             commit=commit,
-            dirty=cast("Dirty", dirty),
-            max_file_bytes=round(max_file_mb * 1e6),
-            exclude=own,
-            scope=scope,
+            dirty=given.get("dirty", "include"),
+            max_file_bytes=round(settings.max_file_mb * 1e6),
+            exclude=[path.resolve() for path in (*own, *_own_outputs(repo)) if path is not None],
+            scope=given.get("path", Path()),
         )
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
@@ -317,12 +296,11 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 def in_words(record: RunRecord, *, has_patch: bool) -> str:
     """Return the last line of output: the verdict, its evidence, and the cost."""
-    usage = record.usage
-    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    tokens = usage.input_tokens + usage.output_tokens
-    total = f" [{counted(usage.calls, 'call')}, {tokens:,} tokens{cost}]"
-    if not usage.calls:
-        total = ""
+    usage, total = record.usage, ""
+    if usage.calls:
+        cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+        tokens = usage.input_tokens + usage.output_tokens
+        total = f" [{counted(usage.calls, 'call')}, {tokens:,} tokens{cost}]"
     if record.status is Status.ACCEPTED:
         return f"{record.headline}: {record.message}{total}"
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""

@@ -81,10 +81,7 @@ def patches_command(
     )
     with common.reporting(quiet=given["quiet"]) as reporter:
         done = evaluate(plan, partial(_means, settings, given), reporter)
-    if json:
-        common.print_value(done.report.model_dump(mode="json"))
-    else:
-        common.write_stdout(render(done.report))
+    common.print_result(done.report.model_dump(mode="json"), render(done.report), json=json)
     return Status.INTERRUPTED.exit_code if done.interrupted else exit_code(done.report)
 
 
@@ -191,10 +188,7 @@ def retrieval_command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers are stopped
     with common.reporting(quiet=quiet) as reporter:
         evaluation = evaluate(plan, reporter)
-    if json:
-        common.print_value(asdict(evaluation))
-    else:
-        common.write_stdout(render(evaluation))
+    common.print_result(asdict(evaluation), render(evaluation), json=json)
     if evaluation.instances == len(evaluation.skipped):
         raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
     return 0

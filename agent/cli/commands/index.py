@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +68,12 @@ def _index(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
 
     settings = common.load_settings(flags, repository=given["repo"])
     labels = requested_corpora(given, settings, flags)
-    _refuse_unwritable_cache(settings)
+    settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not os.access(settings.cache_dir, os.W_OK):
+        raise ConfigurationError(
+            f"cache folder {settings.cache_dir} cannot be written: set PATCHSHOT_CACHE_DIR to one "
+            "that can"
+        )
     reports: tuple[CorpusReport, ...] = ()
     written, url = None, ""
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
@@ -83,26 +87,29 @@ def _index(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
             work = _fill(settings, snapshot, labels, given, reporter)
             reports, written, url = asyncio.run(work)
         seconds = time.perf_counter() - started
-    if given["json"]:
-        value = {
-            **asdict(summary),
-            "commits": commits,
-            "seconds": round(seconds, 3),
-            "commit": snapshot.commit,
-            "cache": str(settings.cache_dir / "index.sqlite"),
-        }
-        if reports:
-            value |= _corpora_as_json(reports, written, url)
-        common.print_value(value)
-    else:
-        known = summary.files - summary.built
-        lines = [
-            f"[code]     {counted(summary.files, 'file')}, {counted(summary.chunks, 'chunk')} "
-            f"({known:,} files were known), {counted(commits, 'commit')}"
-        ]
-        place = f"vectors in {url}" if url else f"kept in {settings.cache_dir}"
-        lines += [*_corpora_in_words(reports, written), f"in {seconds:.2f} s; {place}", ""]
-        common.write_stdout("\n".join(lines))
+    facts: dict[str, Any] = {
+        **asdict(summary),
+        "commits": commits,
+        "seconds": round(seconds, 3),
+        "commit": snapshot.commit,
+        "cache": str(settings.cache_dir / "index.sqlite"),
+    }
+    lines = [
+        f"[code]     {counted(summary.files, 'file')}, {counted(summary.chunks, 'chunk')} "
+        f"({summary.files - summary.built:,} files were known), {counted(commits, 'commit')}"
+    ]
+    if reports:
+        facts["store"], facts["intents"] = url, None
+        facts["corpora"] = {one.label.value: _report_as_json(one) for one in reports}
+    if written is not None:
+        facts["intents"] = {**asdict(written), "error": str(written.error or "")}
+        lines.append(
+            f"intents    {counted(written.written, 'symbol')} written, "
+            f"{written.known:,} were known, {written.failed:,} failed, {written.left:,} left"
+        )
+    place = f"vectors in {url}" if url else f"kept in {settings.cache_dir}"
+    lines += [*map(_report_in_words, reports), f"in {seconds:.2f} s; {place}", ""]
+    common.print_result(facts, "\n".join(lines), json=given["json"])
     if written is not None and written.error is not None:
         say(f"agent: {written.error}; what was written is kept: the same command goes on from here")
         return written.error.status.exit_code
@@ -126,12 +133,11 @@ async def _fill(
         written = None
         if Label.INTENT in labels and (by_model or target):
             symbols = await asyncio.to_thread(read_symbols, snapshot, pool.index)
-            file = intent_file(settings, snapshot)
             if by_model and symbols:
                 async with open_intent_writer(settings, snapshot, reporter) as writer:
                     written = await writer.write(symbols)
             if target is not None:
-                count = write_symbols(target, symbols, file)
+                count = write_symbols(target, symbols, intent_file(settings, snapshot))
                 reporter(Notice(f"{target}: {counted(count, 'symbol')} written"))
         vectors = pool.vectors
         if given["fresh"] and vectors is not None:
@@ -140,52 +146,18 @@ async def _fill(
         return await pool.fill(), written, "" if vectors is None else vectors.store.url
 
 
-def _refuse_unwritable_cache(settings: Settings) -> None:
-    """Raise ConfigurationError if the index could not be kept. A search works without a cache."""
-    from agent.wiring import index_path
-
-    index = index_path(settings)
-    try:
-        index.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=index.parent):
-            pass
-    except OSError as error:
-        raise ConfigurationError(
-            f"cache folder {index.parent} cannot be written ({error.strerror or error}): "
-            "set PATCHSHOT_CACHE_DIR to one that can"
-        ) from None
-    if index.exists() and not os.access(index, os.W_OK):
-        raise ConfigurationError(
-            f"cache {index} cannot be written: make it writable, or set PATCHSHOT_CACHE_DIR"
-        )
-
-
-def _corpora_as_json(
-    reports: Sequence[CorpusReport], written: IntentCounts | None, url: str
-) -> dict[str, Any]:
+def _report_as_json(report: CorpusReport) -> dict[str, Any]:
     names = ("passages", "embedded", "known", "failed", "complete", "note")
-    corpora = {one.label.value: {name: getattr(one, name) for name in names} for one in reports}
-    intents = written and {**asdict(written), "error": str(written.error or "")}
-    return {"store": url, "intents": intents, "corpora": corpora}
+    return {name: getattr(report, name) for name in names}
 
 
-def _corpora_in_words(reports: Sequence[CorpusReport], written: IntentCounts | None) -> list[str]:
-    """Return a line for each corpus beside the code."""
-    lines = []
-    if written is not None:
-        lines.append(
-            f"intents    {counted(written.written, 'symbol')} written, "
-            f"{written.known:,} were known, {written.failed:,} failed, {written.left:,} left"
-        )
-    for one in reports:
-        label = f"{f'[{one.label.value}]':<10}"
-        if not one.known and not one.embedded:
-            lines.append(f"{label} nothing indexed: {one.note}")
-            continue
-        counts = f"{counted(one.embedded, 'text')} embedded, {one.known:,} were known"
-        note = f"; INCOMPLETE: {one.note}" if one.note else ""
-        lines.append(f"{label} {counted(one.passages, 'passage')}: {counts}{note}")
-    return lines
+def _report_in_words(report: CorpusReport) -> str:
+    label = f"{f'[{report.label.value}]':<10}"
+    if not report.known and not report.embedded:
+        return f"{label} nothing indexed: {report.note}"
+    counts = f"{counted(report.embedded, 'text')} embedded, {report.known:,} were known"
+    note = f"; INCOMPLETE: {report.note}" if report.note else ""
+    return f"{label} {counted(report.passages, 'passage')}: {counts}{note}"
 
 
 def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
@@ -197,7 +169,7 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     together = [option for name, option in names.items() if given[name] not in (None, False)]
     if len(together) > 1:
         raise ConfigurationError(f"{' and '.join(together)} do not go together; give one of them")
-    settings = common.load_settings(flags, repository=given["repo"])
+    settings, drop = common.load_settings(flags, repository=given["repo"]), given["drop"]
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         if given["forget"]:
             count = memory_of(settings, open_project(given, settings, reporter)).forget()
@@ -206,7 +178,7 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
             common.write_stdout(f"forgot {patches} of this project; {advice}\n")
             return 0
         with open_vector_store(settings, reporter) as store:
-            infos, url, drop = store.collections(), store.url, given["drop"]
+            infos, url = store.collections(), store.url
             if drop is not None:
                 if drop not in {info.name for info in infos}:
                     raise ConfigurationError(
@@ -215,15 +187,14 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
                 store.drop(drop)
                 common.write_stdout(f"dropped {drop} of {url}\n")
                 return 0
-    rows = [(info, None if info.model == IMPORTED else info.model) for info in infos]
-    if given["json"]:
-        collections = [asdict(info) | {"model": model} for info, model in rows]
-        common.print_value({"store": url, "collections": collections})
-        return 0
-    lines = [
-        f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
-        f" of {info.dimension} dimensions, {model or 'model not said'}"
-        for info, model in rows
-    ]
-    common.write_stdout("\n".join([*lines, f"{counted(len(infos), 'collection')} in {url}", ""]))
+    rows = [asdict(info) for info in infos]
+    lines = []
+    for row in rows:
+        row["model"] = None if row["model"] == IMPORTED else row["model"]
+        entries = f"{counted(row['entries'], 'entry', 'entries'):>17}"
+        size = f"{row['dimension']} dimensions"
+        lines.append(f"{row['name']:<48} {entries} of {size}, {row['model'] or 'model not said'}")
+    lines += [f"{counted(len(rows), 'collection')} in {url}", ""]
+    facts = {"store": url, "collections": rows}
+    common.print_result(facts, "\n".join(lines), json=given["json"])
     return 0

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from agent.cli import options
 from agent.cli.commands import common
 from agent.errors import ConfigurationError, PatchshotError, Status
-from agent.settings import Loaded, Settings, load_with_origins, option_of, user_file
+from agent.settings import Settings, load_with_origins, option_of, user_file
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -50,28 +50,19 @@ def config_command(repo: Path | None, init: bool, json: bool) -> int:
     loaded = load_with_origins({}, repository=repo)
     for note in loaded.notes:
         say(f"note: {note}")
-    rows = [_row(name, loaded) for name in Settings.model_fields]
-    if json:
-        common.print_value(rows)
-        return 0
-    panel, width = "", max(len(row["name"]) for row in rows)
-    for row in rows:
-        if option_of(row["name"]).panel != panel:
-            panel = option_of(row["name"]).panel
-            common.write_stdout(f"--- {panel}\n")
-        value = "-" if row["value"] in (None, []) else json_module.dumps(row["value"])
-        origin = "" if row["origin"] == "default" else f"  ({row['origin']})"
-        common.write_stdout(f"{row['name']:<{width}}  {value}{origin}\n")
+    rows, lines, panel = [], [], ""
+    width = max(map(len, Settings.model_fields))
+    for name, field in Settings.model_fields.items():
+        value, origin = _plain(getattr(loaded.settings, name)), loaded.origins[name]
+        rows.append({"name": name, "value": value, "origin": origin, "help": field.description})
+        if option_of(name).panel != panel:
+            panel = option_of(name).panel
+            lines.append(f"--- {panel}\n")
+        shown = "-" if value in (None, []) else json_module.dumps(value)
+        where = "" if origin == "default" else f"  ({origin})"
+        lines.append(f"{name:<{width}}  {shown}{where}\n")
+    common.print_result(rows, "".join(lines), json=json)
     return 0
-
-
-def _row(name: str, loaded: Loaded) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": _plain(getattr(loaded.settings, name)),
-        "origin": loaded.origins[name],
-        "help": Settings.model_fields[name].description,
-    }
 
 
 def _plain(value: Any) -> Any:
@@ -111,7 +102,7 @@ def _commented() -> Iterator[str]:
         yield f"\n# {field.description}\n# {name} = {value}\n"
 
 
-# The name of the lines of sandboxes that are not the chosen one. Those that do not work are shown
+# The name of the lines of sandboxes that are not the chosen one; those that do not work are shown
 # with `-v` only.
 _OTHER = "  or"
 
@@ -121,12 +112,11 @@ _MARKS = {"ok": "✓", "note": "·", "missing": "✗"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One line of the checklist. `brief` is shown without `-v`, "" for the whole detail."""
+    """One line of the checklist."""
 
     name: str
     state: str
     detail: str
-    brief: str = ""
 
 
 @options.command(
@@ -148,13 +138,9 @@ def doctor_command(json: bool, live: bool, verbose: bool, flags: Mapping[str, An
     given = [f"{name} from {origin}" for name, origin in origins if origin != "default"]
     words = ", ".join(given) or "all defaults (`agent config` lists them)"
     checks.append(DoctorCheck("settings", "ok", words))
-    if json:
-        facts = [{"name": one.name, "state": one.state, "detail": one.detail} for one in checks]
-        common.print_value(facts)
-    for check in checks if not json else ():
-        if verbose or check.name != _OTHER or check.brief:
-            detail = check.detail if verbose else check.brief or check.detail
-            common.write_stdout(f"{_MARKS[check.state]} {check.name:<11} {detail}\n")
+    shown = [one for one in checks if verbose or one.name != _OTHER or one.state == "ok"]
+    lines = (f"{_MARKS[one.state]} {one.name:<11} {one.detail}\n" for one in shown)
+    common.print_result([asdict(one) for one in checks], "".join(lines), json=json)
     missing = {check.name for check in checks if check.state == "missing"}
     if "sandbox" in missing:
         return Status.SANDBOX.exit_code
@@ -181,7 +167,7 @@ def _try(name: str, check: Callable[[], str], *, missing: str = "missing") -> Do
     try:
         return DoctorCheck(name, "ok", check())
     except PatchshotError as error:
-        return DoctorCheck(name, missing, str(error), str(error).partition(", or one of ")[0])
+        return DoctorCheck(name, missing, str(error))
     except OSError as error:
         return DoctorCheck(name, "missing", f"{error.strerror or error} ({error.filename})")
 
@@ -210,26 +196,23 @@ def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:
 
     chosen, *others = probe_sandboxes(settings)
     state = "missing" if not chosen.available else "ok" if chosen.isolated else "note"
-    yield DoctorCheck("sandbox", state, *_guarantees(chosen))
+    yield DoctorCheck("sandbox", state, _guarantees(chosen))
     if chosen.available and (why := why_no_python(settings)):
         yield DoctorCheck("test python", "note", why)
     for probe in others:
-        how = f"(--sandbox {probe.backend})" if probe.available else "(not available)"
-        detail, brief = _guarantees(probe)
-        brief = f"{brief} {how}" if probe.available else ""
-        yield DoctorCheck(_OTHER, "note", f"{detail} {how}", brief)
+        how = f"--sandbox {probe.backend}" if probe.available else "not available"
+        state = "ok" if probe.available else "note"
+        yield DoctorCheck(_OTHER, state, f"{_guarantees(probe)} ({how})")
 
 
-def _guarantees(probe: Probe) -> tuple[str, str]:
-    """Return the guarantees of a backend and those that it lacks, and the same in brief."""
+def _guarantees(probe: Probe) -> str:
+    """Return the guarantees of a backend and those that it lacks."""
     if not probe.available:
-        return f"{probe.backend}: {probe.problem}", ""
+        return f"{probe.backend}: {probe.problem}"
     holds = [name for name, held in sorted(probe.guarantees.items()) if held]
     lacks = [name for name, held in sorted(probe.guarantees.items()) if not held]
     rest = f"; not: {', '.join(lacks)}" if lacks else ""
-    number = f"{len(holds)} of {len(probe.guarantees)} guarantees"
-    detail = f"{probe.backend}: {', '.join(holds) or 'no guarantees'}{rest}"
-    return detail, f"{probe.backend}: {number}{rest}"
+    return f"{probe.backend}: {', '.join(holds) or 'no guarantees'}{rest}"
 
 
 def _cache(settings: Settings) -> str:
@@ -264,13 +247,12 @@ def bundle_command(output: Path | None, check: Path | None, json: bool) -> int:
         raise ConfigurationError("give one of --output FILE (write it) and --check FILE")
     facts = {} if output is None else _write_bundle(output)
     checks = check_bundle(path)
+    if facts and not json:
+        say(f"{path}: {facts['bytes']:,} bytes, sha256 {facts['sha256']}")
+    for one in checks if not json else ():
+        say(f"{'ok  ' if one.ok else 'FAIL'}  {one.check}: {one.detail}")
     if json:
         common.print_value({"path": str(path), **facts, "checks": [asdict(one) for one in checks]})
-    else:
-        if facts:
-            say(f"{path}: {facts['bytes']:,} bytes, sha256 {facts['sha256']}")
-        for one in checks:
-            say(f"{'ok  ' if one.ok else 'FAIL'}  {one.check}: {one.detail}")
     return 0 if all(one.ok for one in checks) else Status.USAGE.exit_code
 
 

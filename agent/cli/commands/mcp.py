@@ -4,6 +4,7 @@
 # types are imported inside `make_server`.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -145,26 +146,17 @@ async def _told(work: Awaitable[T]) -> T:
 async def _progress(send: Callable[..., Any]) -> AsyncIterator[Callable[[Event], None]]:
     """Yield a function that takes events from any thread and sends their stages and notices."""
     loop, redact = asyncio.get_running_loop(), common.make_redactor()
-    queue: asyncio.Queue[str | None] = asyncio.Queue()
+    sent: list[Future[Any]] = []
 
     def take(event: Event) -> None:
         text = f"{event.stage}: {event.detail}" if isinstance(event, StageStarted) else ""
         text = event.message if isinstance(event, Notice) else text
         if text:
-            loop.call_soon_threadsafe(queue.put_nowait, redact(text))
+            sending = send(len(sent) + 1, None, redact(text))
+            sent.append(asyncio.run_coroutine_threadsafe(sending, loop))
 
-    async def forward() -> None:
-        step = 0
-        while (text := await queue.get()) is not None:
-            step += 1
-            await send(step, None, text)
-
-    sender = asyncio.create_task(forward())
-    try:
-        yield take
-    finally:
-        queue.put_nowait(None)
-        await sender
+    yield take
+    await asyncio.gather(*map(asyncio.wrap_future, sent))
 
 
 def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:

@@ -16,12 +16,14 @@ from agent.shared.files import replace_file
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.results.publishing import Publication, PublicationPlan
+    from agent.results.publishing import PublicationPlan
     from agent.results.work_tree import WriteOutcome
     from agent.run.record import Published, RunRecord
     from agent.settings import Settings
     from agent.types import AppliedPatch
     from agent.types.protocols import Reporter, Snapshot
+
+_PRINTED = "the diff is in what was printed"
 
 
 class PatchFile:
@@ -42,12 +44,10 @@ class PatchFile:
     def write(self, patch: AppliedPatch) -> None:
         """Replace the file. A failure is recorded in `problem`."""
         path, self.problem = self._path, ""
-        if path is None:
-            return
         try:
-            if path.exists() and not path.is_file():
+            if path is not None and path.exists() and not path.is_file():
                 path.write_bytes(patch.diff)  # a pipe or /dev/stderr cannot be replaced
-            else:
+            elif path is not None:
                 replace_file(path, (patch.diff,))
         except OSError as error:
             self.problem = f"--output {path} could not be written: {error.strerror}"
@@ -57,9 +57,9 @@ class PatchFile:
 class Delivery:
     """What became of a patch that was to be written: the files or the branch, and a sentence."""
 
-    written: tuple[str, ...]
-    failed: bool
     message: str
+    written: tuple[str, ...] = ()
+    failed: bool = False
     published: Published | None = None
 
     def described(self, record: RunRecord) -> RunRecord:
@@ -71,21 +71,6 @@ class Delivery:
         return record.model_copy(update=update)
 
 
-def requested_publication(given: Mapping[str, Any]) -> Publication | None:
-    """Return what `--branch`, `--commit-message` and `--pr` ask for. Raises ConfigurationError."""
-    branch, message, pr = given.get("branch"), given.get("commit_message"), bool(given.get("pr"))
-    if branch is None:
-        if message is not None or pr:
-            option = "--pr" if pr else "--commit-message"
-            raise ConfigurationError(f"{option} needs a name for the branch: give --branch too")
-        return None
-    if message is not None and not message.strip():
-        raise ConfigurationError("--commit-message is empty: leave it out for one of the issue")
-    from agent.results.publishing import Publication
-
-    return Publication(branch, f"{message.strip()}\n" if message else "", pr)
-
-
 def includes_test(settings: Settings, given: Mapping[str, Any]) -> bool:
     """Whether the reproduction test joins the patch: by default only on a branch."""
     if "include_test" in settings.model_fields_set:
@@ -93,18 +78,34 @@ def includes_test(settings: Settings, given: Mapping[str, Any]) -> bool:
     return given.get("branch") is not None and not given.get("without_test")
 
 
+def check_publication(given: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for options of a branch that do not fit together."""
+    message = given.get("commit_message")
+    if given.get("branch") is None and (message is not None or given.get("pr")):
+        option = "--pr" if given.get("pr") else "--commit-message"
+        raise ConfigurationError(f"{option} needs a name for the branch: give --branch too")
+    if message is not None and not message.strip():
+        raise ConfigurationError("--commit-message is empty: leave it out for one of the issue")
+
+
 def prepare_publication(
-    publication: Publication | None, snapshot: Snapshot, reporter: Reporter
+    given: Mapping[str, Any], root: Path, commit: str, *, resumed: bool = False
 ) -> PublicationPlan | None:
-    """Find out before a model call is paid whether the patch can be published.
+    """Find out before a model call is paid whether the patch can be published as asked for.
 
     Raises ConfigurationError, RepositoryError and ForgeError.
     """
-    if publication is None:
+    if given.get("branch") is None:
         return None
-    from agent.results.publishing import prepare
+    from agent.results.publishing import Publication, prepare
 
-    plan = prepare(publication, snapshot.root, snapshot.commit)
+    message = given["commit_message"]
+    text = f"{message.strip()}\n" if message else ""
+    return prepare(Publication(given["branch"], text, given["pr"]), root, commit, resumed=resumed)
+
+
+def announce_publication(plan: PublicationPlan, snapshot: Snapshot, reporter: Reporter) -> None:
+    """Say what the commit will not have, and where a pull request goes."""
     if snapshot.dirty:
         names = listed(sorted(snapshot.overlay()))
         text = f"the commit will not have your uncommitted edits ({names}); see --dirty ignore"
@@ -112,7 +113,6 @@ def prepare_publication(
     if plan.forge is not None:
         target = f"{plan.forge.place}, branch {plan.target}"
         reporter(Notice(f"an accepted patch becomes a pull request to {target}"))
-    return plan
 
 
 def publish_patch(
@@ -125,21 +125,20 @@ def publish_patch(
     outcome = publish(plan, patch.changes, shown)
     made, failure = outcome.published, make_redactor()(outcome.failure)
     if made is None:
-        return Delivery((), failed=True, message=f"{failure}; the diff is in what was printed")
+        return Delivery(f"{failure}; {_PRINTED}", failed=True)
     message = f"committed {made.commit[:10]} on branch {made.branch}"
     if failure:
         again = shlex.join(["agent", "apply", run, "--branch", made.branch, "--pr"])
         how = f"; to go on: {again}" if run else ""
-        return Delivery((), failed=True, message=f"{message}, but {failure}{how}", published=made)
-    if made.pull_request:
-        message += f"; opened {made.pull_request}"
-    return Delivery((), failed=False, message=message, published=made)
+        return Delivery(f"{message}, but {failure}{how}", failed=True, published=made)
+    opened = f"; opened {made.pull_request}" if made.pull_request else ""
+    return Delivery(f"{message}{opened}", published=made)
 
 
 def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
     """Find out before a model call is paid whether `--apply` can write.
 
-    `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
+    `without_edits`: the patch is made without the uncommitted edits. Raises RepositoryError
     or ConfigurationError.
     """
     from agent.repository import changed_paths
@@ -168,18 +167,16 @@ def write_into_work_tree(patch: AppliedPatch, root: Path, *, run: str = "") -> D
     from agent.results import journal_folder
     from agent.results.work_tree import apply_changes
 
-    where = "the diff is in what was printed"
     try:
         outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
-    except PatchshotError as error:
-        return Delivery((), failed=True, message=f"{error}; {where}")
     except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
-        return Delivery((), failed=True, message=f"{error!r}; {where}")
+        why = str(error) if isinstance(error, PatchshotError) else repr(error)
+        return Delivery(f"{why}; {_PRINTED}", failed=True)
     if outcome.conflicts:
-        message = f"{conflicts_in_words(outcome)}; {where}"
-        return Delivery(outcome.written, failed=True, message=message)
+        message = f"{conflicts_in_words(outcome)}; {_PRINTED}"
+        return Delivery(message, outcome.written, failed=True)
     if not outcome.written:
-        return Delivery((), failed=False, message="the files have this content already")
+        return Delivery("the files have this content already")
     undo = "agent undo"
     if not Path.cwd().is_relative_to(root):
         undo += f" --repo {shlex.quote(str(root))}"
@@ -187,7 +184,7 @@ def write_into_work_tree(patch: AppliedPatch, root: Path, *, run: str = "") -> D
     if outcome.merged:
         names = listed(outcome.merged)
         message += f"; your own edits in {names} are kept, and no test ran with them"
-    return Delivery(outcome.written, failed=False, message=message)
+    return Delivery(message, outcome.written)
 
 
 def conflicts_in_words(outcome: WriteOutcome) -> str:

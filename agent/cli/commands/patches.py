@@ -75,25 +75,23 @@ def _apply_run(
         raise ConfigurationError(f"the patch of run {kept.id} {why}: there is nothing to apply")
     repo = repo or Path(kept.origin.repository)
     settings = common.load_settings(flags, repository=repo)
-    publication = output.requested_publication(given)
+    output.check_publication(given)
     with common.reporting(quiet=given["quiet"]) as reporter:
-        snapshot = common.load_snapshot(repo, None, "include", reporter)
-        if publication is None:
+        snapshot = common.load_snapshot({"repo": repo}, settings, reporter)
+        if given["branch"] is None:
             output.check_work_tree(snapshot.root, reporter, without_edits=False)
     with_test = output.includes_test(settings, given)
     patch = _kept_patch(kept, kept.diff, snapshot, settings.allow, with_test=with_test)
     ended = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
-    if publication is not None:
-        from agent.results.publishing import prepare
-
-        plan = prepare(publication, snapshot.root, kept.origin.commit, resumed=True)
+    commit = kept.origin.commit
+    plan = output.prepare_publication(given, snapshot.root, commit, resumed=True)
+    if plan is not None:
         issue = Problem(kept.origin.title, "", kept.origin.source)
         shown = ended.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
         delivery = output.publish_patch(plan, patch, shown, run=kept.id)
     else:
         delivery = output.write_into_work_tree(patch, snapshot.root, run=kept.id)
-    record = _record(Ledger(), Status.ACCEPTED, delivery.message, snapshot)
-    record = delivery.described(record)
+    record = delivery.described(_record(Ledger(), Status.ACCEPTED, delivery.message, snapshot))
     if given["json"]:
         diff = kept.diff.decode("utf-8", "replace")
         common.print_record(record.model_copy(update={"diff": diff}))
@@ -123,16 +121,17 @@ def _kept_patch(
     from agent.patching import RefusedPath, check_path
     from agent.repository import CommitTree, PatchError, apply_patch, open_repository
 
-    try:
-        with open_repository(snapshot.root) as git:
-            changes = apply_patch(diff, CommitTree(git, kept.origin.commit)).changes
-    except (PatchError, RepositoryError):
-        try:
-            changes = apply_patch(diff, _WorkTree(snapshot)).changes
-        except PatchError as error:
+    with open_repository(snapshot.root) as git:
+        for tree in (CommitTree(git, kept.origin.commit), _WorkTree(snapshot)):
+            try:
+                changes = apply_patch(diff, tree).changes
+                break
+            except (PatchError, RepositoryError) as error:
+                reason = error
+        else:
             raise RepositoryError(
-                f"the patch of run {kept.id} does not fit {snapshot.root} ({error})"
-            ) from None
+                f"the patch of run {kept.id} does not fit {snapshot.root} ({reason})"
+            )
     test = kept.result.reproduction_test if kept.result is not None and with_test else None
     if test is not None and not {test.path} & {*snapshot.files, *(one.path for one in changes)}:
         changes = (*changes, FileChange(test.path, None, test.content.encode()))
@@ -173,15 +172,7 @@ def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any])
     file = output.PatchFile(given["output"])
     ledger = Ledger(on_better=file.write)
     with common.reporting(quiet=given["quiet"]) as reporter:
-        snapshot = common.load_snapshot(
-            repo,
-            given["commit"],
-            given["dirty"],
-            reporter,
-            ledger,
-            exclude=(common.own_file(reply), given["output"]),
-            max_file_mb=settings.max_file_mb,
-        )
+        snapshot = common.load_snapshot({**given, "reply": reply}, settings, reporter, ledger)
         if write:
             without_edits = given["dirty"] == "ignore"
             output.check_work_tree(snapshot.root, reporter, without_edits=without_edits)
@@ -310,11 +301,10 @@ def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
     with common.reporting(quiet=quiet) as reporter:
         common.finish_writes(root, reporter)
     outcome = undo_changes(root, journal_folder(), run=run)
-    if json:
-        conflicts = {conflict.path: conflict.reason for conflict in outcome.conflicts}
-        common.print_value({"restored": list(outcome.written), "conflicts": conflicts})
-    elif outcome.conflicts:
-        common.write_stdout(f"{output.conflicts_in_words(outcome)}\n")
-    else:
-        common.write_stdout(f"restored {output.listed(outcome.written)}\n")
+    conflicts = {conflict.path: conflict.reason for conflict in outcome.conflicts}
+    words = f"restored {output.listed(outcome.written)}\n"
+    if conflicts:
+        words = f"{output.conflicts_in_words(outcome)}\n"
+    facts = {"restored": list(outcome.written), "conflicts": conflicts}
+    common.print_result(facts, words, json=json)
     return Status.NOT_APPLIED.exit_code if outcome.conflicts else 0

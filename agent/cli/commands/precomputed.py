@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.search.stores import VectorCollection, VectorStore
     from agent.settings import Settings
     from agent.types.protocols import Reporter
 
-    Queried = tuple[NDArray[np.float32], str]  # the vector of a query, and what made it
-
-_NAME_LENGTH = 48  # all engines accept this length
-_MODEL = re.compile(r"[ -~]{1,200}")
+_MODEL_LENGTH = 200
 
 
 def _refuse(given: Mapping[str, Any], *names: str) -> None:
@@ -48,126 +42,83 @@ def _refuse(given: Mapping[str, Any], *names: str) -> None:
 
 def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Import the vectors of a folder into a collection, and print the counts."""
-    from agent.search.precomputed import IMPORTED, import_vectors, load_vectors
+    from agent.search import collection_name
+    from agent.search.precomputed import IMPORTED, import_vectors, imported_filter, load_vectors
     from agent.search.stores import checked_name
     from agent.wiring.search import open_vector_store
 
     _refuse(given, "corpus", "forget", "show", "drop", "commit")
     settings = common.load_settings(flags, repository=given["repo"])
-    folder, made_by, started = Path(given["precomputed"]), given["made_by"], time.perf_counter()
-    if made_by is not None and (not _MODEL.fullmatch(made_by) or made_by == IMPORTED):
+    folder, model, started = Path(given["precomputed"]), given["made_by"], time.perf_counter()
+    name = checked_name(given["collection"] or folder.resolve().name)
+    if model is not None and not (model.isprintable() and 0 < len(model) <= _MODEL_LENGTH):
         raise ConfigurationError("--made-by: give a model's name of 1 to 200 printable characters")
-    name = checked_name(given["collection"] or name_of(folder))
     with (
         common.reporting(quiet=given["quiet"], warn=True) as reporter,
         open_vector_store(settings, reporter) as store,
     ):
-        with common.stage("vectors", reporter, str(folder)) as summary:
-            index = load_vectors(folder, reporter, strict=True)
-            vectors = counted(len(index), "vector")
-            summary.append(vectors)
-        place = store.url
-        collection, removed = _opened(store, name, made_by, index.dimension, given["fresh"])
-        written = import_vectors(index, collection, reporter)
+        index = load_vectors(folder, reporter, strict=True)
+        models = {info.name: info.model for info in store.collections()}
+        model = model or models.get(name, IMPORTED)
+        if collection_name(model) == name:
+            raise ConfigurationError(
+                f"collection {name} is that of the corpora (agent index --corpus); name another "
+                "one by --collection"
+            )
+        collection = store.collection(name, model, index.dimension)
+        removed = collection.delete(imported_filter()) if given["fresh"] else 0
+        written, place = import_vectors(index, collection, reporter), store.url
     seconds, known = time.perf_counter() - started, len(index) - written
     if given["json"]:
-        common.print_value(
-            {
-                "collection": name,
-                "store": place,
-                "dimension": index.dimension,
-                "vectors": len(index),
-                "written": written,
-                "removed": removed,
-                "known": known,
-                "skipped": [asdict(one) for one in index.skipped],
-                "seconds": round(seconds, 3),
-            }
-        )
+        facts = {"collection": name, "store": place, "dimension": index.dimension}
+        counts = {"vectors": len(index), "written": written, "removed": removed, "known": known}
+        skipped = [asdict(one) for one in index.skipped]
+        common.print_value({**facts, **counts, "skipped": skipped, "seconds": round(seconds, 3)})
     else:
-        counts = f"{vectors} of {counted(index.dimension, 'dimension')}"
-        skipped = f"{counted(len(index.skipped), 'file')} skipped"
         common.write_stdout(
-            f"{name}: {counts}: {written:,} written, {known:,} were known; {skipped}\n"
+            f"{name}: {counted(len(index), 'vector')} of {counted(index.dimension, 'dimension')}: "
+            f"{written:,} written, {known:,} were known; "
+            f"{counted(len(index.skipped), 'file')} skipped\n"
             f"in {seconds:.2f} s; vectors in {place}\n"
         )
     return 0
 
 
-def _opened(
-    store: VectorStore, name: str, made_by: str | None, dimension: int, fresh: bool
-) -> tuple[VectorCollection, int]:
-    """Return the collection, and how many vectors `--fresh` removed from it."""
-    from agent.search import collection_name
-    from agent.search.precomputed import IMPORTED, imported_filter
-
-    models = {info.name: info.model for info in store.collections()}
-    model = made_by or models.get(name, IMPORTED)
-    if collection_name(model) == name:
-        raise ConfigurationError(
-            f"collection {name} is that of the corpora (agent index --corpus); name another one by"
-            " --collection"
-        )
-    collection = store.collection(name, model, dimension)
-    return collection, collection.delete(imported_filter()) if fresh else 0
-
-
-def name_of(folder: Path) -> str:
-    """Return a collection's name for a folder. Changed names end in a digest to keep them apart."""
-    own = folder.resolve().name
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-._")
-    if readable == own and len(own) <= _NAME_LENGTH:
-        return own
-    digest = sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return f"{readable[: _NAME_LENGTH - 9] or 'vectors'}-{digest}"
-
-
 def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Print the best vectors of a folder or a collection as a table or JSON."""
-    from agent.search.precomputed import in_one_line
-
     _refuse(given, "corpus", "problem", "commit", "expand", "explain")
     if (given["query"] is None) == (given["vector"] is None):
         raise ConfigurationError("give either a query in words or its vector by --vector FILE")
     settings = common.load_settings(flags, repository=given["repo"])
-    folder = Path(given["precomputed"]).expanduser()
-    try:
-        is_folder = folder.is_dir() and "store" not in flags
-    except (OSError, ValueError) as error:  # a NUL in the path, or a folder that is not entered
-        raise ConfigurationError(
-            f"--precomputed {in_one_line(str(folder))}: cannot be read ({error})"
-        ) from None
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
-        query = None if given["vector"] is None else _read_vector(given["vector"])
-        search = _in_folder if is_folder else _in_store
-        answer = search(given, query, settings, reporter)
+        if Path(given["precomputed"]).expanduser().is_dir() and "store" not in flags:
+            answer = _search_folder(given, settings, reporter)
+        else:
+            answer = _search_collection(given, settings, reporter)
     results = answer["results"]
     if given["json"]:
         common.print_value({"place": given["precomputed"], **answer})
     else:
         rows = []
         for one in results:
-            title = " ".join(one["text"][:200].split())
-            rows.append(
-                (one["similarity"], f"[{one['corpus']}]  {one['id']}  {title}".rstrip(), ())
-            )
+            line = f"[{one['corpus']}]  {one['id']}  {' '.join(one['text'][:200].split())}"
+            rows.append((one["similarity"], line.rstrip(), ()))
         common.write_stdout(result_lines(rows))
     if not results:
         say("agent: nothing matches; try another query, fewer --tag, or a lower --at-least")
     return 0
 
 
-def _in_folder(
-    given: Mapping[str, Any], query: Queried | None, settings: Settings, reporter: Reporter
+def _search_folder(
+    given: Mapping[str, Any], settings: Settings, reporter: Reporter
 ) -> dict[str, Any]:
-    from agent.search.precomputed import in_one_line, load_vectors
+    from agent.search.precomputed import load_vectors
     from agent.search.stores import score_of
 
-    folder = Path(given["precomputed"]).expanduser()
-    index = load_vectors(folder, reporter, strict=True)
-    vector, made_by = _embedded(given, query, settings, reporter)
-    _check(vector, made_by, index.dimension, in_one_line(str(folder)))
-    if query is None:
+    place = Path(given["precomputed"]).expanduser()
+    index = load_vectors(place, reporter, strict=True)
+    vector, made_by = _query(given, settings, reporter, index.dimension, str(place))
+    if given["vector"] is None:
         reporter(Notice(f"the query was embedded by {made_by}: the folder does not say by what"))
     least = 2.0 * (given["at_least"] or 0.0) - 1.0
     (results,) = index.search(vector[None, :], given["limit"], at_least=least, tags=given["tag"])
@@ -176,32 +127,37 @@ def _in_folder(
     return {"searched": len(index), "query_by": made_by, "skipped": skipped, "results": rows}
 
 
-def _in_store(
-    given: Mapping[str, Any], query: Queried | None, settings: Settings, reporter: Reporter
+def _search_collection(
+    given: Mapping[str, Any], settings: Settings, reporter: Reporter
 ) -> dict[str, Any]:
-    from agent.search.precomputed import IMPORTED, imported_filter, in_one_line, read_payload
+    from agent.search.precomputed import IMPORTED, imported_filter, read_payload
     from agent.wiring.search import open_vector_store
 
-    place = given["precomputed"]
+    name = given["precomputed"]
     with open_vector_store(settings, reporter) as store:
         infos = {info.name: info for info in store.collections()}
-        info = infos.get(place) or infos.get(name_of(Path(place)))
+        info = infos.get(name) or infos.get(Path(name).name)
         if info is None:
             raise ConfigurationError(
-                f"--precomputed {in_one_line(place)}: neither a folder nor a collection of"
-                f" {store.url} (see agent index --list)"
+                f"--precomputed {name}: neither a folder nor a collection of {store.url} "
+                "(see agent index --list)"
             )
-        vector, made_by = _embedded(given, query, settings, reporter)
-        model = None if query is not None or info.model == IMPORTED else info.model
-        _check(vector, made_by, info.dimension, f"{info.name} in {store.url}", model)
+        place = f"{info.name} in {store.url}"
+        vector, made_by = _query(given, settings, reporter, info.dimension, place)
+        model = info.model.rpartition("/")[2].casefold()
+        if given["vector"] is None and info.model != IMPORTED and model not in made_by.casefold():
+            raise ConfigurationError(
+                f"the vectors of {place} were made by {info.model}, the query by {made_by}; set "
+                "PATCHSHOT_EMBED_MODEL to that model, or give --vector FILE"
+            )
         collection = store.collection(info.name, info.model, info.dimension)
         least, selection = given["at_least"] or 0.0, imported_filter(given["tag"])
         (matches,) = collection.search(vector[None, :], given["limit"], selection, at_least=least)
-        rows = []
-        for match in matches:
-            name, text, metadata = read_payload(match)
-            rows.append(_row(name, match.score, match.fields.tags, text, metadata))
         searched = collection.count(imported_filter())
+    rows = []
+    for match in matches:
+        identifier, text, metadata = read_payload(match)
+        rows.append(_row(identifier, match.score, match.fields.tags, text, metadata))
     return {"searched": searched, "query_by": made_by, "skipped": [], "results": rows}
 
 
@@ -221,52 +177,28 @@ def _row(
     }
 
 
-def _embedded(
-    given: Mapping[str, Any], query: Queried | None, settings: Settings, reporter: Reporter
-) -> Queried:
+def _query(
+    given: Mapping[str, Any], settings: Settings, reporter: Reporter, dimension: int, place: str
+) -> tuple[NDArray[np.float32], str]:
+    """Return the query as a vector of `dimension`, and what made it. Raises ConfigurationError."""
+    from agent.search.precomputed import MAX_BYTES, parse_vector
     from agent.wiring.search import embed_query
 
-    return query or asyncio.run(embed_query(settings, given["query"], reporter))
-
-
-def _check(
-    vector: NDArray[np.float32], made_by: str, dimension: int, place: str, model: str | None = None
-) -> None:
-    """Raise ConfigurationError if another model than that of the vectors embedded the query."""
+    if given["vector"] is None:
+        vector, made_by = asyncio.run(embed_query(settings, given["query"], reporter))
+    else:
+        made_by = f"--vector {given['vector']}"
+        try:
+            with click.open_file(given["vector"], "rb") as file:
+                parsed = parse_vector(file.read(MAX_BYTES))
+        except OSError as error:
+            parsed = f"cannot be read ({error.strerror})"
+        if isinstance(parsed, str):
+            raise ConfigurationError(f"{made_by}: {parsed}; give a file with a JSON array, or -")
+        vector = parsed
     if vector.size != dimension:
         raise ConfigurationError(
-            f"the query has {vector.size} dimensions (by {made_by}), the vectors of {place} have"
-            f" {dimension}; embed it with the model that made them"
+            f"the query has {vector.size} dimensions (by {made_by}), the vectors of {place} have "
+            f"{dimension}; embed it with the model that made them"
         )
-    if model is not None and not is_model(model, made_by):
-        raise ConfigurationError(
-            f"the vectors of {place} were made by {model}, the query by {made_by}; set"
-            " PATCHSHOT_EMBED_MODEL to that model, or give --vector FILE"
-        )
-
-
-def is_model(name: str, embedder: str) -> bool:
-    """Whether an `Embedder.name` is of the model that --made-by named: the last parts are equal."""
-    core = embedder.rpartition("@")[0] or embedder
-    core = core.partition(":")[2] or core
-    return _last(name) in (_last(core), _last(embedder))
-
-
-def _last(name: str) -> str:
-    return name.rsplit("/", 1)[-1].casefold().removesuffix(":latest")
-
-
-def _read_vector(source: str) -> Queried:
-    from agent.search.precomputed import MAX_BYTES, in_one_line, parse_vector
-
-    place = f"--vector {in_one_line(source)}"
-    try:
-        with click.open_file(source, "rb") as file:
-            vector = parse_vector(file.read(MAX_BYTES))
-    except OSError as error:
-        raise ConfigurationError(
-            f"{place}: cannot be read ({error.strerror}); give a JSON file, or -"
-        ) from None
-    if isinstance(vector, str):
-        raise ConfigurationError(f"{place}: {vector}; give a JSON array")
-    return vector, f"--vector {source}"
+    return vector, made_by

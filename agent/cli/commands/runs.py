@@ -35,17 +35,15 @@ def runs_command(json: bool) -> int:
     from agent.results.kept import list_runs, runs_folder
 
     runs = list(list_runs(runs_folder()))
-    if json:
-        common.print_value([_facts(run) for run in runs])
-    elif not runs:
+    if not runs and not json:
         say(f"no run is kept yet ({runs_folder()})")
-    else:
-        head = ("run", "begun (UTC)", "end", "cost", "repository", "issue")
-        rows = [[" ".join(inert(cell).split()) for cell in row] for row in (head, *map(_row, runs))]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            common.write_stdout("  ".join(cells).rstrip() + "\n")
+        return 0
+    head = ("run", "begun (UTC)", "end", "cost", "repository", "issue")
+    rows = [[" ".join(inert(cell).split()) for cell in row] for row in (head, *map(_row, runs))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    table = "".join(f"{line}\n" for line in lines)
+    common.print_result([_facts(run) for run in runs], table, json=json)
     return 0
 
 
@@ -105,10 +103,6 @@ def show_command(run: str | None, receipt: bool, log: bool, json: bool) -> int:
         return _show_receipt(kept, json=json)
     if log:
         return _show_log(kept)
-    if json:
-        document = result.model_dump(mode="json", exclude={"receipt"}) if result else None
-        common.print_value({**_facts(kept), "result": document})
-        return 0
     dirty = " with uncommitted changes" if origin.dirty else ""
     again = f", after run {origin.retry_of}" if origin.retry_of else ""
     lines = [
@@ -121,7 +115,9 @@ def show_command(run: str | None, receipt: bool, log: bool, json: bool) -> int:
         lines.append(f"unfinished, with {paid}: the same `agent solve` goes on from there")
     else:
         lines += [common.in_words(result, has_patch=bool(result.diff)), "", result.diff]
-    common.write_stdout("".join(f"{line}\n" for line in lines))
+    document = result.model_dump(mode="json", exclude={"receipt"}) if result else None
+    facts = {**_facts(kept), "result": document}
+    common.print_result(facts, "".join(f"{line}\n" for line in lines), json=json)
     return 0
 
 
@@ -142,10 +138,7 @@ def _show_receipt(kept: KeptRun, *, json: bool) -> int:
     receipt = kept.result.receipt if kept.result else None
     if receipt is None:
         raise ConfigurationError(f"run {kept.id} has no receipt: it ended before its context")
-    if json:
-        common.print_value(asdict(receipt))
-    else:
-        common.write_stdout(render_receipt(receipt))
+    common.print_result(asdict(receipt), render_receipt(receipt), json=json)
     return 0
 
 
@@ -169,12 +162,10 @@ def _give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet:
         place = error.filename or memory.path
         raise ConfigurationError(f"{place}: {error.strerror}: nothing is remembered") from None
     entries = len(memory.entries())
-    if json:
-        facts = {"run": run.id, "feedback": feedback, "changed": changed, "remembered": entries}
-        common.print_value(facts)
-    elif not quiet:
-        patches = counted(entries, "patch", "patches")
-        common.write_stdout(f"run {run.id} is {feedback}; {patches} of this project remembered\n")
+    patches = counted(entries, "patch", "patches")
+    words = f"run {run.id} is {feedback}; {patches} of this project remembered\n"
+    facts = {"run": run.id, "feedback": feedback, "changed": changed, "remembered": entries}
+    common.print_result(facts, "" if quiet else words, json=json)
     return 0
 
 

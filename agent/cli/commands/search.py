@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,14 +14,14 @@ import click
 from agent.cli import options
 from agent.cli.commands import common
 from agent.errors import ConfigurationError
+from agent.run.record import Ledger, StageTimer
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import inert, say
 from agent.types import Reason, ScoredChunk
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.search import Label, Passage, PoolHit, PoolResults
-    from agent.search.plans import Planned
+    from agent.search import Label, Passage, PoolHit
     from agent.settings import Settings
     from agent.types import Problem, Ranking
     from agent.types.protocols import Reporter, Snapshot
@@ -42,7 +40,7 @@ def rank_chunks(
         async with open_retriever(settings, reporter) as retriever:
             return await retriever.rank(problem, snapshot)
 
-    with common.stage("retrieve", reporter) as summary:
+    with StageTimer(reporter, Ledger()).stage("retrieve") as summary:
         ranking = asyncio.run(rank())
         summary.append(f"{ranking.total_chunks:,} chunks")
     for note in no_words(ranking):
@@ -57,15 +55,7 @@ def open_project(
     from agent.repository import locate
     from agent.search import Label
 
-    snapshot = common.load_snapshot(
-        given["repo"],
-        given["commit"],
-        given["dirty"],
-        reporter,
-        exclude=(common.own_file(given.get("problem")),),
-        scope=given.get("path", Path()),
-        max_file_mb=settings.max_file_mb,
-    )
+    snapshot = common.load_snapshot(given, settings, reporter)
     if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
         message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"
         reporter(Notice(message, "warning"))
@@ -129,89 +119,86 @@ def search_command(flags: Mapping[str, Any], **given: Any) -> int:
     problem = _query(given["query"], given["problem"])
     settings = common.load_settings(flags, repository=given["repo"])
     labels = requested_corpora(given, settings, flags)
-    if len(labels) > 1 or given["corpus"] or given["expand"] != "off":
-        count = _search_corpora(problem, given, settings, labels)
-    else:
-        count = _search_code(problem, given, settings)
-    if not count:
+    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
+        if len(labels) > 1 or given["corpus"] or given["expand"] != "off":
+            facts, table = _search_corpora(problem, given, settings, labels, reporter)
+        else:
+            facts, table = _search_code(problem, given, settings, reporter)
+    common.print_result(facts, table, json=given["json"])
+    if not facts["results"]:
         lower = "" if given["at_least"] is None else ", or a lower --at-least"
         say(f"agent: nothing matches; try other words, identifiers or another --corpus{lower}")
     return 0
 
 
 def _query(query: str | None, source: str | None) -> Problem:
+    from agent.run.problem import problem_from_text
+
     if source is not None and query is None:
         return common.load_problem(source)
     if query is None or source is not None:
         raise ConfigurationError("give either a QUERY or --problem FILE")
-    from agent.run.problem import read_problem
-
     if not query.strip():
         raise ConfigurationError("the query is empty: give words, identifiers or a traceback")
-    return read_problem("-", stdin=io.BytesIO(query.encode("utf-8", "replace")))
+    return problem_from_text(query, "<stdin>")
 
 
-def _search_code(problem: Problem, given: Mapping[str, Any], settings: Settings) -> int:
-    """Print the best chunks as a table or JSON, and return their number."""
+def _search_code(
+    problem: Problem, given: Mapping[str, Any], settings: Settings, reporter: Reporter
+) -> tuple[dict[str, Any], str]:
+    """Return the best chunks as JSON values and as a table."""
     from agent.search import matching_chunks, named_first
 
-    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
-        snapshot = open_project(given, settings, reporter)
-        ranking = rank_chunks(problem, snapshot, settings, reporter)
+    snapshot = open_project(given, settings, reporter)
+    ranking = rank_chunks(problem, snapshot, settings, reporter)
     pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
     hits = [pair for pair in pairs if pair[1] >= (given["at_least"] or 0.0)][: given["limit"]]
-    if given["json"]:
-        common.print_value(
-            {
-                "commit": snapshot.commit,
-                "dirty": snapshot.dirty,
-                "total_chunks": ranking.total_chunks,
-                "notes": list(ranking.notes),
-                "results": [chunk_as_json(hit, relevance) for hit, relevance in hits],
-            }
-        )
-    else:
-        common.write_stdout(render_chunks(hits, explain=given["explain"]))
-    return len(hits)
+    facts = {
+        "commit": snapshot.commit,
+        "dirty": snapshot.dirty,
+        "total_chunks": ranking.total_chunks,
+        "notes": list(ranking.notes),
+        "results": [chunk_as_json(hit, relevance) for hit, relevance in hits],
+    }
+    return facts, render_chunks(hits, explain=given["explain"])
 
 
 def _search_corpora(
-    problem: Problem, given: Mapping[str, Any], settings: Settings, labels: tuple[Label, ...]
-) -> int:
-    """Print the passages of several corpora as a labelled table or JSON; return their number."""
+    problem: Problem,
+    given: Mapping[str, Any],
+    settings: Settings,
+    labels: tuple[Label, ...],
+    reporter: Reporter,
+) -> tuple[dict[str, Any], str]:
+    """Return the best passages of several corpora as JSON values and as a labelled table."""
+    from agent.search import PoolResults
     from agent.wiring import endpoint
     from agent.wiring.search import open_pool
 
-    expand = given["expand"] == "llm"
+    expand, tags = given["expand"] == "llm", given["tag"]
+    if expand:
+        endpoint(settings)  # raises ConfigurationError before anything is read
+    snapshot = open_project(given, settings, reporter, labels)
 
     async def search() -> PoolResults:
-        opened = open_pool(settings, snapshot, reporter, labels, keywords=expand, tags=given["tag"])
+        opened = open_pool(settings, snapshot, reporter, labels, keywords=expand, tags=tags)
         async with opened as pool:
             least = given["at_least"] or 0.0
             return await pool.search(problem, top_k=given["limit"], at_least=least)
 
-    with common.reporting(quiet=given["quiet"], warn=True) as reporter:
-        if expand:
-            endpoint(settings)  # raises ConfigurationError before anything is read
-        snapshot = open_project(given, settings, reporter, labels)
-        with common.stage("retrieve", reporter) as summary:
-            results = asyncio.run(search())
-            summary.append(f"{sum(results.searched.values()):,} passages")
-        for note in results.notes:
-            reporter(Notice(note, "warning"))
-    if given["json"]:
-        common.print_value(
-            {
-                "commit": snapshot.commit,
-                "dirty": snapshot.dirty,
-                "searched": {label.value: n for label, n in results.searched.items()},
-                "notes": list(results.notes),
-                "results": [finding_as_json(hit) for hit in results.hits],
-            }
-        )
-    else:
-        common.write_stdout(render_findings(results.hits, explain=given["explain"]))
-    return len(results.hits)
+    with StageTimer(reporter, Ledger()).stage("retrieve") as summary:
+        results = asyncio.run(search())
+        summary.append(f"{sum(results.searched.values()):,} passages")
+    for note in results.notes:
+        reporter(Notice(note, "warning"))
+    facts = {
+        "commit": snapshot.commit,
+        "dirty": snapshot.dirty,
+        "searched": dict(results.searched),
+        "notes": list(results.notes),
+        "results": [finding_as_json(hit) for hit in results.hits],
+    }
+    return facts, render_findings(results.hits, explain=given["explain"])
 
 
 # ------------------------------------------------------------------------------------ agent context
@@ -240,7 +227,7 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
     from agent.verify import find_test_hints, known_secrets
     from agent.wiring import make_counter, packing_options
 
-    issue = common.load_issue(given)
+    issue = _issue(given)
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         settings = common.load_settings(flags, repository=given["repo"])
         counter, packing = make_counter(settings.model), packing_options(settings)
@@ -250,17 +237,22 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
     receipt, masked = make_receipt(ranking, bundle), known_secrets(snapshot).masked
     if prompt:
         tests = find_test_hints(issue, ranking, snapshot, counter)
-        messages = solve_prompt(issue, bundle, tests, counter).messages
-        if json:
-            common.print_value([{"role": m.role, "content": masked(m.content)} for m in messages])
-        else:
-            parts = (f"[{m.role}]\n{masked(m.content)}" for m in messages)
-            common.write_stdout("\n\n".join(parts) + "\n")
-    elif json:
-        common.print_value({**asdict(receipt), "text": masked(bundle.text)})
+        sent = solve_prompt(issue, bundle, tests, counter).messages
+        messages = [{"role": m.role, "content": masked(m.content)} for m in sent]
+        text = "\n\n".join(f"[{m['role']}]\n{m['content']}" for m in messages)
+        common.print_result(messages, f"{text}\n", json=json)
     else:
-        common.write_stdout(f"{masked(bundle.text)}\n\n## Receipt\n\n{render_receipt(receipt)}")
+        text = masked(bundle.text)
+        shown = f"{text}\n\n## Receipt\n\n{render_receipt(receipt)}"
+        common.print_result({**asdict(receipt), "text": text}, shown, json=json)
     return 0
+
+
+def _issue(given: dict[str, Any]) -> Problem:
+    """Load the issue of ISSUE or `--problem`, which becomes `problem`."""
+    how = "ISSUE or --problem"
+    given["problem"] = common.one_of("the issue", how, given["issue"], given["problem"])
+    return common.load_problem(given["problem"])
 
 
 # --------------------------------------------------------------------------------------- agent plan
@@ -285,7 +277,7 @@ def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
     from agent.retrieval.ranking import in_scope
     from agent.wiring import make_counter, make_planner
 
-    problem = common.load_issue(given)
+    problem = _issue(given)
     settings = common.load_settings(flags, repository=given["repo"])
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
         snapshot = in_scope(problem, open_project(given, settings, reporter))
@@ -293,36 +285,17 @@ def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
         counter = make_counter(settings.model)
         planner = make_planner(settings, counter, reporter, beam=given["beam"])
         planned = asyncio.run(planner.plan(problem, snapshot, ranking))
-    if json:
-        common.print_value(_plan_as_json(planned, snapshot.commit))
-    else:
-        common.write_stdout(_plan_in_words(planned))
-    if not planned.steps:
-        say("agent: no plan; say in the issue what goes wrong, and where it shows")
-    return 0
-
-
-def _plan_as_json(planned: Planned, commit: str) -> dict[str, Any]:
-    """Return a plan as JSON values, with secrets masked."""
-    steps = [
-        {
-            "intent": mask_secrets(step.intent).text,
-            "score": round(step.score, 6),
-            "places": [place._asdict() for place in step.places],
-        }
-        for step in planned.steps
-    ]
-    value = round(planned.value, 6)
-    return {"commit": commit, "value": value, "steps": steps}
-
-
-def _plan_in_words(planned: Planned) -> str:
-    """Return each step with its score, and below it the code that it leads to."""
-    lines: list[str] = []
+    steps, lines = [], list[str]()
     for number, step in enumerate(planned.steps, start=1):
         lines.append(f"{number}. {step.score:.2f}  {step.intent}")
         lines.extend(f"      {p.path}:{p.start}-{p.end}  {p.symbol}" for p in step.places)
-    return shown(lines)
+        intent, places = mask_secrets(step.intent).text, [p._asdict() for p in step.places]
+        steps.append({"intent": intent, "score": round(step.score, 6), "places": places})
+    facts = {"commit": snapshot.commit, "value": round(planned.value, 6), "steps": steps}
+    common.print_result(facts, shown(lines), json=json)
+    if not planned.steps:
+        say("agent: no plan; say in the issue what goes wrong, and where it shows")
+    return 0
 
 
 # ------------------------------------------------------------------------- tables and JSON of hits
@@ -365,16 +338,9 @@ def finding_as_json(finding: PoolHit) -> dict[str, Any]:
 
 
 def _passage_as_json(passage: Passage) -> dict[str, Any]:
-    return {
-        "corpus": passage.corpus.value,
-        "title": mask_secrets(passage.title).text,
-        "path": passage.path,
-        "start": passage.start,
-        "end": passage.end,
-        "symbol": passage.symbol,
-        "origin": passage.origin,
-        "tags": list(passage.tags),
-    }
+    plain = ("corpus", "path", "start", "end", "symbol", "origin", "tags")
+    title = mask_secrets(passage.title).text
+    return {"title": title, **{name: getattr(passage, name) for name in plain}}
 
 
 def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
@@ -392,23 +358,22 @@ def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
     """Return one line for each finding; with `explain`, how it came to its place below it."""
     rows = []
     for hit in hits:
-        passage = hit.passage
+        passage, details = hit.passage, list[str]()
+        label = f"[{passage.corpus.value}]"
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
-        line = f"{f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}"
-        alike = (f"also     [{p.corpus.value}] {p.place}" for p in hit.same)
-        details = (_standing(hit), *map(_contribution, hit.reasons), *alike)
-        rows.append((hit.relevance, line, details if explain else ()))
+        if explain:
+            similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
+            standing = f"by place {hit.rank} in {label}, which comes from"
+            details.append(
+                f"score {hit.score:.3f}{similar}; {standing}"
+                if hit.rank
+                else f"score {hit.score:.3f}: the name was looked up"
+            )
+            details += map(_contribution, hit.reasons)
+            details += (f"also     [{p.corpus.value}] {p.place}" for p in hit.same)
+        rows.append((hit.relevance, f"{label:<9}  {passage.place}{title}{more}", details))
     return result_lines(rows)
-
-
-def _standing(hit: PoolHit) -> str:
-    """Describe the score, which is not the sum of the contributions below it."""
-    if not hit.rank:
-        return f"score {hit.score:.3f}: the name was looked up"
-    similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
-    corpus = hit.passage.corpus.value
-    return f"score {hit.score:.3f}{similar}; by place {hit.rank} in [{corpus}], which comes from"
 
 
 def _contribution(reason: Reason) -> str:
@@ -426,10 +391,9 @@ def result_lines(rows: Iterable[tuple[float, str, Sequence[str]]]) -> str:
 
 def shown(lines: Sequence[str]) -> str:
     """Return lines with secrets masked, cut to the width of a terminal."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     masked = mask_secrets("\n".join(inert(line, kept="") for line in lines)).text
-    return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""
-
-
-def _cut(line: str, width: int | None) -> str:
-    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        cut = [f"{x[: width - 1]}…" if len(x) > width else x for x in masked.split("\n")]
+        masked = "\n".join(cut)
+    return f"{masked}\n" if lines else ""

@@ -114,41 +114,23 @@ def solve_problem(
 
     given, quiet = arguments.get, arguments["quiet"]
     settings = common.load_settings(flags, repository=arguments["repo"])
-    settings = settings.model_copy(
-        update={"include_test": output.includes_test(settings, arguments)}
-    )
+    update = {"include_test": output.includes_test(settings, arguments)}
+    settings = settings.model_copy(update=update)
     _check_model(settings, given("replay"))
-    publication = output.requested_publication(arguments)
+    output.check_publication(arguments)
     tests = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
     problem = replace(problem, known=known_tests(*tests))
     ahead = Ahead(settings)
     file = output.PatchFile(given("output"))
     ledger = Ledger(on_better=file.write)
-    # `tests_from`: retrieval must not find the deciding tests.
-    own = [given(name) for name in ("output", "record", "replay", "tests_from")]
     with common.reporting(quiet=quiet, verbose=arguments["verbose"]) as reporter:
-        snapshot = common.load_snapshot(
-            arguments["repo"],
-            given("commit"),
-            given("dirty", "include"),
-            reporter,
-            ledger,
-            exclude=(common.own_file(given("problem")), *own),
-            scope=given("path"),
-            max_file_mb=settings.max_file_mb,
-        )
+        snapshot = common.load_snapshot(arguments, settings, reporter, ledger)
         if given("apply"):
             without_edits = given("dirty") == "ignore"
             output.check_work_tree(snapshot.root, reporter, without_edits=without_edits)
-        plan = output.prepare_publication(publication, snapshot, reporter)
-        services: dict[str, Any] = {
-            "record": given("record"),
-            "replay": given("replay"),
-            "announce": True,
-            "trial": ahead.sandbox,
-            "streaming": sys.stderr.isatty() and not quiet,
-            "project": given("project"),
-        }
+        plan = output.prepare_publication(arguments, snapshot.root, snapshot.commit)
+        if plan is not None:
+            output.announce_publication(plan, snapshot, reporter)
         limits = solve_options(settings, problem, another_test=retried is None)
         opening = _opening(retried, comment) if retried else None
 
@@ -157,7 +139,18 @@ def solve_problem(
             from agent.wiring import open_services
 
             async with open_services(
-                settings, problem, snapshot, reporter, ledger, gate=gate, **services
+                settings,
+                problem,
+                snapshot,
+                reporter,
+                ledger,
+                record=given("record"),
+                replay=given("replay"),
+                announce=True,
+                gate=gate,
+                trial=ahead.sandbox,
+                streaming=sys.stderr.isatty() and not quiet,
+                project=given("project"),
             ) as parts:
                 return await solve(problem, snapshot, parts, limits, ledger, going_on=opening)
 
@@ -260,11 +253,7 @@ def _deliver(
     if not arguments["quiet"]:
         for note in best.report.notes if best and best.report else ():
             say(f"note: {note}")
-        if delivery is not None and not delivery.failed:
-            say(delivery.message)
-        elif run and patch is not None and plan is None:
-            say(f"next: agent show {run}, agent apply {run}, agent retry {run} --comment TEXT")
-    _say_end(record, last_line, delivery, plan, run if patch else "", quiet=arguments["quiet"])
+    _say_end(record, last_line, delivery, run if patch else "", arguments)
     return record.status.exit_code
 
 
@@ -272,17 +261,20 @@ def _say_end(
     record: RunRecord,
     last_line: str,
     delivery: output.Delivery | None,
-    plan: PublicationPlan | None,
     run: str,
-    *,
-    quiet: bool,
+    arguments: Mapping[str, Any],
 ) -> None:
+    """Say where the patch is, the verdict, and what to do next with the kept `run` ("": none)."""
+    quiet, branch = arguments["quiet"], arguments.get("branch")
+    if not quiet and delivery is not None and not delivery.failed:
+        say(delivery.message)
+    elif not quiet and run and branch is None:
+        say(f"next: agent show {run}, agent apply {run}, agent retry {run} --comment TEXT")
     if not quiet or record.status is not Status.ACCEPTED:
         say(last_line)
     if delivery is not None and delivery.failed:
         say(f"agent: {record.status.value}: {delivery.message}")
-    elif plan is not None and delivery is None:
-        branch = plan.wanted.branch
+    elif delivery is None and branch is not None:
         how = f"; to do so all the same: agent apply {run} --branch {branch}" if run else ""
         say(f"nothing was committed on {branch}{how}")
 
@@ -341,8 +333,7 @@ def _base(kept: KeptRun) -> str | None:
     from agent.results.kept import changed_files
 
     origin = kept.origin
-    issue = common.own_file(origin.source)
-    now = take_snapshot(Path(origin.repository), exclude=[issue] if issue is not None else [])
+    now = take_snapshot(Path(origin.repository), exclude=[Path(origin.source)])
     differing = {path for path, _ in {*origin.changed.items()} ^ {*changed_files(now).items()}}
     if now.commit == origin.commit and not kept.concerns(differing):
         return None

@@ -11,6 +11,7 @@ from agent.cli.commands.common import load_snapshot
 from agent.errors import RepositoryError
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
+from agent.settings import Settings
 from agent.types import SkippedFile, SourceFile
 from agent.types.events import Event, Notice, StageFinished
 from tests.conftest import run_git
@@ -105,7 +106,7 @@ def test_skipped_files_are_counted_by_reason_and_unfit_names_are_noted(
     run_git(root, "add", "-A")
     run_git(root, "commit", "-q", "-m", "links")
     said: list[Event] = []
-    load_snapshot(root, commit, "include", said.append)
+    load_snapshot({"repo": root, "commit": commit}, Settings(), said.append)
     (summary,) = (event.summary for event in said if isinstance(event, StageFinished))
     assert summary.startswith(
         "1 files, 9 skipped (3 symlink, 2 control in name, 2 too large, 1 binary, 1 name not utf 8)"
