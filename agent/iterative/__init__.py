@@ -12,4 +12,3 @@ from agent.iterative.loop import fit_window as fit_window
 from agent.iterative.loop import kept_patch as kept_patch
 from agent.iterative.loop import room_for_context as room_for_context
 from agent.iterative.loop import run as run
-from agent.iterative.working_copy import IterativeOptions as IterativeOptions

@@ -24,8 +24,9 @@ from agent.iterative.actions import (
     read_actions,
 )
 from agent.iterative.conversation import Conversation, describe_attempts
-from agent.iterative.working_copy import MAX_READ_LINES, ActionResult, IterativeOptions, WorkingCopy
+from agent.iterative.working_copy import MAX_READ_LINES, ActionResult, WorkingCopy
 from agent.run.attempts import Attempt
+from agent.run.policy import SolveOptions
 from agent.run.prompting import iterative_start, render
 from agent.types import (
     AppliedPatch,
@@ -54,7 +55,7 @@ _MARGIN = 0.1
 _CONTEXT_SHARE = 0.5
 
 
-def fit_window(options: IterativeOptions, window: int | None) -> IterativeOptions:
+def fit_window(options: SolveOptions, window: int | None) -> SolveOptions:
     """The options for a model whose window, reply included, is `window` tokens (None: unknown)."""
     if window is None:
         return options
@@ -65,7 +66,7 @@ def fit_window(options: IterativeOptions, window: int | None) -> IterativeOption
     )
 
 
-def room_for_context(wanted: int, options: IterativeOptions) -> int:
+def room_for_context(wanted: int, options: SolveOptions) -> int:
     """How many of the `wanted` tokens of context the conversation has room for."""
     return min(wanted, int(options.history_tokens * _CONTEXT_SHARE))
 
@@ -76,7 +77,7 @@ async def run(
     bundle: ContextBundle,
     earlier: Sequence[Attempt],
     services: Services,
-    options: IterativeOptions,
+    options: SolveOptions,
     keep: Callable[[Attempt], None],
 ) -> Attempt:
     """Let the model work until it finishes or a limit is reached.
@@ -97,7 +98,7 @@ def _opening(
     earlier: Sequence[Attempt],
     applied: int,
     services: Services,
-    options: IterativeOptions,
+    options: SolveOptions,
 ) -> tuple[str, ToolDialogue]:
     find, commands = services.finder is not None, not services.validator.why_no_commands
     tools, words = offered(find=find, run=commands, lines=MAX_READ_LINES)
@@ -128,7 +129,7 @@ class _Loop:
     copy: WorkingCopy
     conversation: Conversation
     services: Services
-    options: IterativeOptions
+    options: SolveOptions
     keep: Callable[[Attempt], None]
     seen: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     nonsense: int = 0

@@ -30,8 +30,8 @@ from agent.patching import (
     wrong_tests,
 )
 from agent.run.attempts import Attempt, with_edited_tests
+from agent.run.policy import SolveOptions
 from agent.run.prompting import describe_failure
-from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
 from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.types import (
     BAD_OUTCOMES,
@@ -74,18 +74,6 @@ class ActionResult:
     kind: Literal["look", "tests", "run", "edit"] = "look"
 
 
-@dataclass(frozen=True, slots=True)
-class IterativeOptions:
-    """Limits. `history_tokens`: older results are left out once the conversation is longer."""
-
-    max_steps: int = MAX_STEPS
-    history_tokens: int = HISTORY_TOKENS
-    max_output_tokens: int = MAX_OUTPUT_TOKENS
-    allow: tuple[str, ...] = ()
-    include_test: bool = False
-    edit_tests: bool = False  # the patch holds the edited versions of outdated tests
-
-
 class WorkingCopy:
     """The snapshot with the edits that the model has made so far, in memory only."""
 
@@ -93,7 +81,7 @@ class WorkingCopy:
         self,
         snapshot: Snapshot,
         services: Services,
-        options: IterativeOptions,
+        options: SolveOptions,
         start: AppliedPatch | None = None,
     ) -> None:
         self._snapshot = snapshot
@@ -160,7 +148,7 @@ class WorkingCopy:
         outdated = outdated_tests(finish.outdated_tests if finish else None)
         if test and self._changes and self._options.include_test:
             self._add_edits(PatchProposal((CreateFile(test.path, test.content),)))
-        if outdated and self._changes and self._options.edit_tests:
+        if outdated and self._changes and self._options.outdated_tests == "edit":
             named = PatchProposal((), outdated_tests=outdated)
             self._add_edits(with_edited_tests(named))
         patch = self._patch()

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import PatchshotError, Status
 from agent.patching import apply_proposal, joined_reply, parse_reply, read_test, schema_of_test
-from agent.retrieval.context import CodeRequests, PackingOptions
-from agent.run import locating
+from agent.retrieval.context import CodeRequests
 from agent.run.attempts import (
     Attempt,
     AttemptKind,
@@ -44,7 +43,7 @@ from agent.run.attempts import (
 )
 from agent.run.calls import BuildPrompt, Calls
 from agent.run.context_steps import ContextSteps
-from agent.run.policy import NextStep, PolicyOptions, code_rounds_left, next_step
+from agent.run.policy import NextStep, SolveOptions, code_rounds_left, next_step
 from agent.run.prompting import (
     another_test_prompt,
     code_prompt,
@@ -53,14 +52,7 @@ from agent.run.prompting import (
     with_code,
 )
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.settings import (
-    HISTORY_TOKENS,
-    MAX_OUTPUT_TOKENS,
-    MAX_STEPS,
-    TIMEOUT_SECONDS,
-    WIDER_TOKENS,
-    OutdatedMode,
-)
+from agent.settings import WIDER_TOKENS
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -79,25 +71,7 @@ from agent.types.protocols import Services, Snapshot, TokenCounter
 from agent.verify import find_test_hints
 
 if TYPE_CHECKING:
-    from agent.iterative import IterativeOptions
     from agent.run.samples import Effect
-
-
-@dataclass(frozen=True, slots=True)
-class SolveOptions:
-    """The limits of `solve`. Times in seconds, sizes in tokens."""
-
-    packing: PackingOptions = field(default_factory=PackingOptions)
-    policy: PolicyOptions = field(default_factory=PolicyOptions)
-    max_steps: int = MAX_STEPS  # of the iterative mode
-    history_tokens: int = HISTORY_TOKENS  # of the conversation of the iterative mode
-    max_output_tokens: int = MAX_OUTPUT_TOKENS
-    samples: int = 1  # replies to the first prompt
-    timeout: float = TIMEOUT_SECONDS
-    allow: tuple[str, ...] = ()  # protected paths that edits may touch
-    include_test: bool = False  # keep the reproduction test in the diff
-    outdated_tests: OutdatedMode = "show"  # existing tests that assert what the issue calls wrong
-    locate: locating.LocateWhen = "auto"
 
 
 # Names of a request that a message repeats.
@@ -183,7 +157,7 @@ class _Run:
         else:
             attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
-            match next_step(self.ledger.attempts, self.options.policy):
+            match next_step(self.ledger.attempts, self.options):
                 case NextStep.SEND_CODE:
                     build = self.code_prompt(build, attempt)
                     attempt = await self.attempt("more-code", build)
@@ -259,8 +233,8 @@ class _Run:
 
     def code_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
         """The conversation so far, and the code that the reply asked for."""
-        rounds = self.options.policy.code_rounds
-        left = code_rounds_left(self.ledger.attempts, self.options.policy) - 1
+        rounds = self.options.code_rounds
+        left = code_rounds_left(self.ledger.attempts, self.options) - 1
         names = ", ".join(attempt.missing[:_NAMES_SHOWN])
         note = (
             f"{attempt.kind}: the reply asks for code ({names}); round {rounds - left} of {rounds}"
@@ -411,15 +385,7 @@ class _Run:
     async def iterate(self) -> None:
         from agent import iterative  # most runs end before it
 
-        options = self.options
-        limits = iterative.IterativeOptions(
-            max_steps=self.steps_left,
-            history_tokens=options.history_tokens,
-            max_output_tokens=options.max_output_tokens,
-            allow=options.allow,
-            include_test=options.include_test,
-            edit_tests=options.outdated_tests == "edit",
-        )
+        limits = replace(self.options, max_steps=self.steps_left)
         iterating = iterative.fit_window(limits, self.calls.window)
         self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
         keep = partial(self.keep_draft, len(self.ledger.attempts))
@@ -446,7 +412,7 @@ class _Run:
         if made.patch is not None:
             await self.validate(made)
 
-    def shown_so_far(self, limits: IterativeOptions) -> ContextBundle:
+    def shown_so_far(self, limits: SolveOptions) -> ContextBundle:
         """The context, and the code that was sent beside it as far as there is room."""
         from agent.iterative import room_for_context
 
@@ -455,7 +421,7 @@ class _Run:
         code = self.calls.asked_code(room_for_context(most, limits) - bundle.tokens)
         return bundle if code is None else with_code(bundle, code)
 
-    async def widen(self, limits: IterativeOptions) -> None:
+    async def widen(self, limits: SolveOptions) -> None:
         """Pack more context, if the model's window allows it."""
         from agent.iterative import room_for_context
 

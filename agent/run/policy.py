@@ -19,11 +19,21 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.errors import ContextTooLong, Status
+from agent.retrieval.context import PackingOptions
 from agent.run.attempts import Attempt, is_repeated
-from agent.settings import CODE_ROUNDS, MIN_CONTEXT_TOKENS
+from agent.run.locating import LocateWhen
+from agent.settings import (
+    CODE_ROUNDS,
+    HISTORY_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    MAX_STEPS,
+    MIN_CONTEXT_TOKENS,
+    TIMEOUT_SECONDS,
+    OutdatedMode,
+)
 
 
 class NextStep(enum.Enum):
@@ -38,13 +48,22 @@ class NextStep(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyOptions:
-    """What a run may cost beyond its first call. `code_rounds`: calls with code asked for."""
+class SolveOptions:
+    """The limits of a run. Times in seconds, sizes in tokens. `max_steps` 0: no iterative mode."""
 
+    packing: PackingOptions = field(default_factory=PackingOptions)
     repairs: int = 1
-    iterative: bool = True
-    code_rounds: int = CODE_ROUNDS
+    code_rounds: int = CODE_ROUNDS  # calls with code that a reply asks for
     another_test: bool = True
+    max_steps: int = MAX_STEPS  # of the iterative mode
+    history_tokens: int = HISTORY_TOKENS  # of the conversation of the iterative mode
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
+    samples: int = 1  # replies to the first prompt
+    timeout: float = TIMEOUT_SECONDS
+    allow: tuple[str, ...] = ()  # protected paths that edits may touch
+    include_test: bool = False  # keep the reproduction test in the diff
+    outdated_tests: OutdatedMode = "show"  # existing tests that assert what the issue calls wrong
+    locate: LocateWhen = "auto"
 
 
 # Times that the iterative mode may say that it has finished.
@@ -53,7 +72,7 @@ _ITERATIONS = 3
 _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
 
 
-def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
+def next_step(attempts: Sequence[Attempt], options: SolveOptions) -> NextStep:
     """Decide what follows the last attempt. There is at least one attempt."""
     last = attempts[-1]
     if last.status in _FINAL:
@@ -73,10 +92,10 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
         return NextStep.REPAIR
     if kinds.count("repair") < options.repairs:
         return NextStep.REPAIR
-    return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
+    return NextStep.ITERATE if options.max_steps > 0 else NextStep.GIVE_UP
 
 
-def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int:
+def code_rounds_left(attempts: Sequence[Attempt], options: SolveOptions) -> int:
     """Return how many more calls may send code, or continue a reply after the repairs."""
     kinds = [attempt.kind for attempt in attempts]
     continued = max(0, kinds.count("repair") - options.repairs)

@@ -40,7 +40,7 @@ from agent.wiring.validation import open_validator
 if TYPE_CHECKING:
     from agent.llm.recording import ReplyGate
     from agent.run.attempts import Attempt
-    from agent.run.pipeline import SolveOptions
+    from agent.run.policy import SolveOptions
     from agent.run.record import Ledger
     from agent.search.plans import Planner
     from agent.shared.secrets import KnownSecrets
@@ -203,18 +203,14 @@ def solve_options(
     settings: Settings, problem: Problem | None = None, *, another_test: bool = True
 ) -> SolveOptions:
     """Return the pipeline options of the settings; `another_test`: a call for one may follow."""
-    from agent.run.pipeline import SolveOptions
-    from agent.run.policy import PolicyOptions
+    from agent.run.policy import SolveOptions
 
     retrieval_options(settings)  # unknown names are rejected before the first model call
     return SolveOptions(
         packing=packing_options(settings),
         locate=settings.locate,
-        policy=PolicyOptions(
-            repairs=settings.repairs,
-            iterative=settings.max_steps > 0,
-            another_test=another_test and may_ask_for_test(settings, problem),
-        ),
+        repairs=settings.repairs,
+        another_test=another_test and may_ask_for_test(settings, problem),
         max_steps=settings.max_steps,
         max_output_tokens=settings.max_output_tokens,
         samples=settings.samples,

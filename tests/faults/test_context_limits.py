@@ -10,7 +10,6 @@ import pytest
 from agent.errors import Status
 from agent.llm import Budget, BudgetedChatModel, create_client
 from agent.retrieval.context.builder import PackingOptions
-from agent.run.policy import PolicyOptions
 from agent.run.record import RunRecord
 from tests.support.faults import FaultServer
 from tests.support.faults_clients import SPOKEN, Spoken, chat_model
@@ -21,7 +20,8 @@ EDIT = {"path": "module_00.py", "search": "value_3 = a - b", "replace": "value_3
 REPLY = json.dumps({"thought": "the sign", "edits": [EDIT]})
 OPTIONS = {
     "packing": PackingOptions(budget=6000),
-    "policy": PolicyOptions(repairs=0, iterative=False),
+    "repairs": 0,
+    "max_steps": 0,
 }
 
 

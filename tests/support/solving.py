@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.run.pipeline import SolveOptions, solve
+from agent.run.pipeline import solve
+from agent.run.policy import SolveOptions
 from agent.run.record import Ledger, RunRecord
 from agent.types import Problem, Verdict
 from agent.types.events import Notice

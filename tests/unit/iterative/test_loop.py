@@ -8,11 +8,12 @@ import pytest
 
 from agent import iterative
 from agent.errors import BudgetExceeded
-from agent.iterative import IterativeOptions, working_copy
+from agent.iterative import working_copy
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import pack
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.attempts import Attempt
+from agent.run.policy import SolveOptions
 from agent.types import (
     AppliedPatch,
     CommandRun,
@@ -74,7 +75,7 @@ def run(*replies, validator=None, earlier=EARLIER, context="", long=False, **opt
     kept: list[Attempt] = []
     attempt = asyncio.run(
         iterative.run(
-            problem, snapshot, bundle, earlier, services, IterativeOptions(**options), kept.append
+            problem, snapshot, bundle, earlier, services, SolveOptions(**options), kept.append
         )
     )
     return attempt, chat, validator

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agent import iterative
-from agent.iterative import IterativeOptions
 from agent.llm import HttpChatModel
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import pack
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.attempts import Attempt
+from agent.run.policy import SolveOptions
 from agent.types import ParseFailure, Problem, Ranking, Verdict
 from agent.types.protocols import Services
 from tests.support.fakes import (
@@ -90,7 +90,7 @@ def solve(
         services = Services(
             WholeFileRetriever(), TreeSitterChunker(), counter, chat, validator, EventLog()
         )
-        options = IterativeOptions(max_steps=8)
+        options = SolveOptions(max_steps=8)
         return await iterative.run(
             problem, snapshot, bundle, earlier, services, options, lambda _: None
         )

@@ -11,7 +11,6 @@ import pytest
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.patching import reply_schema, schema_of_test
 from agent.retrieval.context.builder import PackingOptions
-from agent.run.policy import PolicyOptions
 from agent.run.prompting import make_prompt
 from agent.types import Completion, Message, Outcome, ReproductionTest, Usage, Verdict
 from agent.types import TestRun as RunOfTests
@@ -50,8 +49,8 @@ class Bench(solving.Bench):
         super().__init__(*replies, files=files, **options)
 
 
-ONCE = PolicyOptions(repairs=0, iterative=False)
-REPAIR_ONLY = PolicyOptions(repairs=1, iterative=False)
+ONCE = {"repairs": 0, "max_steps": 0}
+REPAIR_ONLY = {"repairs": 1, "max_steps": 0}
 
 
 def test_a_good_reply_is_accepted_after_one_call():
@@ -82,7 +81,8 @@ def test_a_repair_may_send_only_what_changes():
         json.dumps({"thought": "t", "edits": [{"edit": 1, "search": "return a - b"}]}),
         json.dumps({"thought": "u", "edits": "same", "reproduction_test": None}),
         verdicts=(Verdict.REGRESSED, Verdict.VERIFIED),
-        policy=PolicyOptions(repairs=2, iterative=False),
+        repairs=2,
+        max_steps=0,
     )
     result = bench.solve()
     assert result.status is Status.ACCEPTED
@@ -101,7 +101,7 @@ def test_a_repair_may_send_only_what_changes():
 def test_of_a_long_reply_that_did_not_apply_only_the_failed_edits_are_repeated():
     long = [{"path": f"n{n}.py", "create": "x = 1\n" * 500} for n in range(5)]
     first = reply(edits=[*json.loads(UNMATCHED)["edits"], *long])
-    bench = Bench(first, EMPTY, policy=PolicyOptions(iterative=False))
+    bench = Bench(first, EMPTY, max_steps=0)
     bench.solve()
     said = json.loads(bench.chat.prompts[1].messages[-2].content)["edits"]
     assert said[0]["search"] == "return a * b"
@@ -208,10 +208,9 @@ def test_a_reply_that_is_cut_off_again_is_continued_again_while_rounds_are_left(
     parts = [GOOD[:30], GOOD[30:60], GOOD[60:90], GOOD[90:]]
     cut = [Completion(part, "scripted", "length", Usage(), 0.0) for part in parts[:3]]
     for rounds, status in ((2, Status.ACCEPTED), (1, Status.UNPARSEABLE)):
-        policy = PolicyOptions(repairs=1, code_rounds=rounds, iterative=False)
-        bench = Bench(*cut, parts[3], policy=policy)
+        bench = Bench(*cut, parts[3], code_rounds=rounds, max_steps=0)
         assert bench.solve().status is status
-    last = Bench(*cut, parts[3], policy=PolicyOptions(repairs=3, iterative=False))
+    last = Bench(*cut, parts[3], repairs=3, max_steps=0)
     last.solve()
     messages = last.chat.prompts[3].messages
     assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
@@ -236,7 +235,7 @@ def test_outdated_tests_are_refused_shown_or_edited():
 
 def test_the_repair_prompt_offers_outdated_tests_when_existing_tests_fail():
     for mode, offered in (("show", True), ("refuse", False)):
-        bench = Bench(GOOD, GOOD, outdated_tests=mode, policy=PolicyOptions(iterative=False))
+        bench = Bench(GOOD, GOOD, outdated_tests=mode, max_steps=0)
         bench.validator.reports = [report(Verdict.REGRESSED, failing=("t.py::test_a",))]
         result = bench.solve()
         asked = bench.chat.prompts[1].messages[-1].content
@@ -253,7 +252,8 @@ def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reaso
         reply(reproduction_test=tests[1], wrong_tests=[{"path": "tests/test_0.py"}]),
         reply(wrong_tests=wrong),
         verdicts=(Verdict.REGRESSED, Verdict.REGRESSED, Verdict.VERIFIED),
-        policy=PolicyOptions(repairs=2, iterative=False),
+        repairs=2,
+        max_steps=0,
     )
     result = bench.solve()
     counted = [[test.path for test in earlier] for earlier in bench.validator.earlier]
@@ -293,13 +293,13 @@ def test_red_tests_are_repaired_with_the_reason():
     ],
 )
 def test_giving_up_says_how_far_it_came(replies, status):
-    result = Bench(*replies, policy=REPAIR_ONLY).solve()
+    result = Bench(*replies, **REPAIR_ONLY).solve()
     assert (result.status, result.diff) == (status, "")
     assert result.message
 
 
 def test_a_red_patch_is_given_but_not_accepted():
-    result = Bench(GOOD, verdicts=(Verdict.REGRESSED,), policy=ONCE).solve()
+    result = Bench(GOOD, verdicts=(Verdict.REGRESSED,), **ONCE).solve()
     assert (result.status, result.exit_code) == (Status.BROKEN, 6)
     assert "return a + b" in result.diff
 
@@ -375,7 +375,7 @@ ASKING_MORE = reply(edits=[], missing=["other", "nowhere"])
 def test_code_that_is_asked_for_costs_a_call_and_no_repair():
     test = {"path": "tests/test_new.py", "content": "def test_it(): assert True\n"}
     asking = reply(edits=[], missing=["calc.py:add"], reproduction_test=test)
-    bench = Bench(asking, GOOD, packing=BLIND, policy=ONCE)
+    bench = Bench(asking, GOOD, packing=BLIND, **ONCE)
     result = bench.solve()
     assert result.status is Status.ACCEPTED
     assert [a.kind for a in result.attempts] == ["one-shot", "more-code"]
@@ -393,7 +393,7 @@ def test_code_that_is_asked_for_costs_a_call_and_no_repair():
 
 
 def test_a_second_request_continues_the_conversation():
-    bench = Bench(ASKING, ASKING_MORE, GOOD, packing=BLIND, policy=ONCE)
+    bench = Bench(ASKING, ASKING_MORE, GOOD, packing=BLIND, **ONCE)
     result = bench.solve()
     assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code"]
     second, third = (prompt.messages for prompt in bench.chat.prompts[1:])
@@ -405,7 +405,7 @@ def test_a_second_request_continues_the_conversation():
 
 
 def test_a_third_request_is_repaired_and_then_ends_with_the_reason():
-    bench = Bench(ASKING, ASKING_MORE, ASKING, ASKING, packing=BLIND, policy=REPAIR_ONLY)
+    bench = Bench(ASKING, ASKING_MORE, ASKING, ASKING, packing=BLIND, **REPAIR_ONLY)
     result = bench.solve()
     assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code", "repair"]
     assert "No further round is left" in bench.chat.prompts[-1].messages[-1].content
@@ -416,8 +416,7 @@ def test_a_third_request_is_repaired_and_then_ends_with_the_reason():
 
 def test_the_iterative_mode_starts_with_the_code_that_was_sent():
     finish = json.dumps({"action": "finish", "thought": "nothing"})
-    iterate = PolicyOptions(repairs=0, iterative=True)
-    bench = Bench(ASKING, EMPTY, finish, packing=BLIND, policy=iterate)
+    bench = Bench(ASKING, EMPTY, finish, packing=BLIND, repairs=0)
     bench.solve()
     system, start = bench.chat.prompts[2].messages
     assert "step by step" in system.content
@@ -430,7 +429,7 @@ def test_code_that_was_asked_for_shrinks_when_the_prompt_is_too_long():
     long = (
         "def add(a, b):\n" + "".join(f"    a += {n} * b\n" for n in range(600)) + "    return a\n"
     )
-    bench = Bench(reply(edits=[], missing=["add"]), error, EMPTY, packing=BLIND, policy=ONCE)
+    bench = Bench(reply(edits=[], missing=["add"]), error, EMPTY, packing=BLIND, **ONCE)
     bench.snapshot = MemorySnapshot({"calc.py": long, "util.py": "def helper():\n    pass\n"})
     bench.solve()
     _, refused, shorter = bench.chat.prompts
@@ -493,7 +492,7 @@ def test_the_same_input_gives_the_same_prompt():
 
 
 def test_a_conversation_that_goes_on_is_sent_code_that_only_this_run_has_packed():
-    bench = Bench(ASKING, GOOD, policy=REPAIR_ONLY)
+    bench = Bench(ASKING, GOOD, **REPAIR_ONLY)
     opened = make_prompt([Message("user", "an earlier run, and a comment")], ApproximateCounter())
     result = bench.solve(going_on=lambda _: opened)
     assert [a.kind for a in result.attempts] == ["repair", "more-code"]
@@ -507,8 +506,7 @@ def test_the_step_by_step_mode_may_call_tests_outdated():
         {"action": "finish", "thought": "t", "edits": [edit], "outdated_tests": [named]}
     )
     for mode in ("refuse", "show", "edit"):
-        policy = PolicyOptions(repairs=0)
-        bench = Bench(EMPTY, finish, outdated_tests=mode, policy=policy)
+        bench = Bench(EMPTY, finish, outdated_tests=mode, repairs=0)
         result = bench.solve()
         assert result.status is Status.ACCEPTED
         claims = [one.id for one in bench.validator.outdated[-1]]
@@ -522,8 +520,7 @@ def test_what_the_step_by_step_mode_finishes_and_tests_refute_is_worked_on_again
 
     comment = {"path": "calc.py", "search": "def add", "replace": "# sum\ndef add"}
     refuted = Verdict.REGRESSED
-    policy = PolicyOptions(repairs=0)
-    bench = Bench(GOOD, finish(edits=[comment]), finish(), policy=policy)
+    bench = Bench(GOOD, finish(edits=[comment]), finish(), repairs=0)
     bench.validator = ScriptedValidator([report(refuted, failing=("tests/test_x.py::test_y",))])
     result = bench.solve()
     # The second time it finishes with the same patch, and the same tests fail.
@@ -536,19 +533,17 @@ def test_what_the_step_by_step_mode_finishes_and_tests_refute_is_worked_on_again
     assert bench.ledger.bundle is not None
     assert not any("widened" in note for note in bench.ledger.bundle.notes)
 
-    better = Bench(
-        GOOD, finish(edits=[comment]), verdicts=(refuted, Verdict.VERIFIED), policy=policy
-    )
+    better = Bench(GOOD, finish(edits=[comment]), verdicts=(refuted, Verdict.VERIFIED), repairs=0)
     assert better.solve().status is Status.ACCEPTED
     short = Bench(
-        GOOD, finish(edits=[comment]), verdicts=(refuted, refuted), policy=policy, max_steps=1
+        GOOD, finish(edits=[comment]), verdicts=(refuted, refuted), repairs=0, max_steps=1
     )
     assert [a.kind for a in short.solve().attempts] == ["one-shot", "iterative"]
 
 
 def test_a_repair_prompt_shows_the_tests_that_the_patch_breaks():
     old_test = "def test_helper():\n" + "    assert helper() is None\n" * 400 + "    # as ever\n"
-    bench = Bench(GOOD, GOOD, policy=REPAIR_ONLY, packing=PackingOptions(budget=2000))
+    bench = Bench(GOOD, GOOD, **REPAIR_ONLY, packing=PackingOptions(budget=2000))
     bench.snapshot = MemorySnapshot({"calc.py": SOURCE, "tests/test_util.py": old_test})
     failed = report(Verdict.REGRESSED, failing=("tests/test_util.py::test_helper[1]",))
     bench.validator = ScriptedValidator([failed, report(Verdict.VERIFIED)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ContextTooLong, Status
 from agent.run.attempts import Attempt, AttemptKind, furthest, outcome
-from agent.run.policy import NextStep, PolicyOptions, Room, next_step, room_after
+from agent.run.policy import NextStep, Room, SolveOptions, next_step, room_after
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, FileChange, ParseFailure, Verdict
 from tests.support.fakes import report
 
@@ -35,11 +35,11 @@ def test_code_is_sent_twice_at_most_and_costs_no_repair():
     kinds: tuple[AttemptKind, ...] = ("more-code", "more-code", "repair", "iterative")
     attempts, steps = [asking()], []
     for kind in kinds:
-        steps.append(next_step(attempts, PolicyOptions()))
+        steps.append(next_step(attempts, SolveOptions()))
         attempts.append(asking(kind))
     assert steps == [NextStep.SEND_CODE, NextStep.SEND_CODE, NextStep.REPAIR, NextStep.ITERATE]
-    assert next_step([asking("repair")], PolicyOptions()) is NextStep.SEND_CODE
-    assert next_step([asking()], PolicyOptions(code_rounds=0)) is NextStep.REPAIR
+    assert next_step([asking("repair")], SolveOptions()) is NextStep.SEND_CODE
+    assert next_step([asking()], SolveOptions(code_rounds=0)) is NextStep.REPAIR
 
 
 def test_the_message_says_that_the_model_only_asked():
@@ -54,15 +54,15 @@ def test_the_message_says_that_the_model_only_asked():
 def test_a_patch_that_is_repeated_ends_the_run():
     first = judged(Verdict.REGRESSED, failing=("a", "b"))
     again = judged(Verdict.REGRESSED, "repair", failing=("a", "b"))
-    assert next_step([first, again], PolicyOptions()) is NextStep.GIVE_UP
+    assert next_step([first, again], SolveOptions()) is NextStep.GIVE_UP
     status, message = outcome([first, again])
     assert status is Status.BROKEN
     assert message.startswith("two replies gave the same patch, and the same tests fail; ")
     better = judged(Verdict.REGRESSED, "repair", failing=("a",))
-    assert next_step([first, better, again], PolicyOptions(repairs=3)) is NextStep.GIVE_UP
-    assert next_step([first, better], PolicyOptions()) is NextStep.ITERATE
+    assert next_step([first, better, again], SolveOptions(repairs=3)) is NextStep.GIVE_UP
+    assert next_step([first, better], SolveOptions()) is NextStep.ITERATE
     other = replace(again, patch=replace(PATCH, changes=(FileChange("a.py", b"", b"x"),)))
-    assert next_step([first, other], PolicyOptions()) is NextStep.ITERATE
+    assert next_step([first, other], SolveOptions()) is NextStep.ITERATE
 
 
 def test_a_finished_patch_that_fails_is_worked_on_twice_more_at_most():
@@ -70,14 +70,14 @@ def test_a_finished_patch_that_fails_is_worked_on_twice_more_at_most():
         return replace(judged(Verdict.REGRESSED, "iterative", failing), ended=ended)
 
     attempts = [judged(Verdict.REGRESSED, "repair", ("a", "b", "c", "d")), finished("a", "b", "c")]
-    assert next_step(attempts, PolicyOptions()) is NextStep.ITERATE
-    assert next_step([attempts[0], finished("a", ended="lost")], PolicyOptions()) is (
+    assert next_step(attempts, SolveOptions()) is NextStep.ITERATE
+    assert next_step([attempts[0], finished("a", ended="lost")], SolveOptions()) is (
         NextStep.GIVE_UP
     )
-    assert next_step([*attempts, attempts[-1]], PolicyOptions()) is NextStep.GIVE_UP
+    assert next_step([*attempts, attempts[-1]], SolveOptions()) is NextStep.GIVE_UP
     attempts += [finished("a", "b")]
-    assert next_step(attempts, PolicyOptions()) is NextStep.ITERATE
-    assert next_step([*attempts, finished("a")], PolicyOptions()) is NextStep.GIVE_UP
+    assert next_step(attempts, SolveOptions()) is NextStep.ITERATE
+    assert next_step([*attempts, finished("a")], SolveOptions()) is NextStep.GIVE_UP
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_a_reply_that_is_no_patch_has_the_status_of_its_kind(kind, status):
 
 @pytest.mark.parametrize("verdict", [Verdict.VERIFIED, Verdict.NOT_REGRESSED, Verdict.UNVERIFIED])
 def test_what_another_call_cannot_improve_ends_the_run(verdict):
-    assert next_step([judged(verdict)], PolicyOptions()) is NextStep.ACCEPT
+    assert next_step([judged(verdict)], SolveOptions()) is NextStep.ACCEPT
 
 
 @pytest.mark.parametrize(
     "first", [parsed_badly(), judged(Verdict.REGRESSED), judged(Verdict.SUSPECT)]
 )
 def test_failure_is_repaired_once_then_iterated_then_given_up(first):
-    options = PolicyOptions(repairs=1)
+    options = SolveOptions(repairs=1)
     attempts = [first]
     assert next_step(attempts, options) is NextStep.REPAIR
     attempts.append(parsed_badly("repair"))
@@ -131,14 +131,14 @@ def test_failure_is_repaired_once_then_iterated_then_given_up(first):
 @pytest.mark.parametrize("second", [THERE, Attempt("repair", parse_failure=NO_EDIT)])
 def test_two_replies_that_say_that_nothing_is_left_to_edit_end_the_run(second):
     first = replace(THERE, kind="one-shot")
-    assert next_step([first], PolicyOptions()) is NextStep.REPAIR
-    assert next_step([first, second], PolicyOptions()) is NextStep.GIVE_UP
+    assert next_step([first], SolveOptions()) is NextStep.REPAIR
+    assert next_step([first, second], SolveOptions()) is NextStep.GIVE_UP
     status, message = outcome([first, second])
     assert (status, status.exit_code) == (Status.ALREADY_FIXED, 3)
     assert message == (
         "the issue seems to be fixed already (a.py: the replacement is in the file already)"
     )
-    assert next_step([first, parsed_badly("repair")], PolicyOptions()) is NextStep.ITERATE
+    assert next_step([first, parsed_badly("repair")], SolveOptions()) is NextStep.ITERATE
 
 
 def test_the_message_names_what_ended_the_run():
@@ -224,6 +224,6 @@ def test_another_test_is_asked_for_once_where_only_a_test_is_lacking():
     open_ = replace(report(Verdict.NOT_REGRESSED), lacks_test=True)
     for kind in ("one-shot", "iterative"):
         attempts = [Attempt(kind, patch=PATCH, report=open_)]
-        assert next_step(attempts, PolicyOptions()) is NextStep.ANOTHER_TEST
-        assert next_step(attempts, PolicyOptions(another_test=False)) is NextStep.ACCEPT
-    assert next_step([judged(Verdict.NOT_REGRESSED)], PolicyOptions()) is NextStep.ACCEPT
+        assert next_step(attempts, SolveOptions()) is NextStep.ANOTHER_TEST
+        assert next_step(attempts, SolveOptions(another_test=False)) is NextStep.ACCEPT
+    assert next_step([judged(Verdict.NOT_REGRESSED)], SolveOptions()) is NextStep.ACCEPT

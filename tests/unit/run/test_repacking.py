@@ -6,7 +6,6 @@ import json
 
 from agent.errors import ContextTooLong, Status
 from agent.retrieval.context.builder import PackingOptions
-from agent.run.policy import PolicyOptions
 from tests.support import solving
 from tests.support.scripted_model import Reply
 from tests.support.solving import modules
@@ -14,14 +13,13 @@ from tests.support.solving import modules
 EDIT = {"path": "module_00.py", "search": "value_3 = a - b", "replace": "value_3 = a + b"}
 GOOD = json.dumps({"thought": "wrong sign", "edits": [EDIT]})
 NO_EDIT = json.dumps({"thought": "?", "edits": []})
-ONCE = PolicyOptions(repairs=0, iterative=False)
-REPAIR = PolicyOptions(repairs=1, iterative=False)
 
 
 class Bench(solving.Bench):
-    def __init__(self, *replies: Reply, policy: PolicyOptions = ONCE) -> None:
+    def __init__(self, *replies: Reply, repairs: int = 0, max_steps: int = 0) -> None:
         packing = PackingOptions(budget=6000)
-        super().__init__(*replies, files=modules(12), packing=packing, policy=policy)
+        limits = {"repairs": repairs, "max_steps": max_steps}
+        super().__init__(*replies, files=modules(12), packing=packing, **limits)
 
 
 def too_long(limit: int | None = None, counted: int | None = None) -> ContextTooLong:
@@ -70,7 +68,7 @@ def test_only_the_reply_is_cut_where_the_context_fits() -> None:
 
 
 def test_a_repair_call_too_long_is_packed_again_with_its_conversation() -> None:
-    bench = Bench(NO_EDIT, too_long(limit=5000), GOOD, policy=REPAIR)
+    bench = Bench(NO_EDIT, too_long(limit=5000), GOOD, repairs=1)
     assert bench.solve().status is Status.ACCEPTED
     _, second, third = bench.chat.calls
     assert third.prompt.tokens < second.prompt.tokens
@@ -81,9 +79,7 @@ def test_a_repair_call_too_long_is_packed_again_with_its_conversation() -> None:
 def test_the_iterative_mode_is_held_to_the_window() -> None:
     finish = json.dumps({"action": "finish", "thought": "done"})
     edit = json.dumps({"action": "edit", "thought": "fix", "edits": [EDIT]})
-    bench = Bench(
-        too_long(limit=4000), NO_EDIT, edit, finish, policy=PolicyOptions(0, iterative=True)
-    )
+    bench = Bench(too_long(limit=4000), NO_EDIT, edit, finish, max_steps=40)
     assert bench.solve().status is Status.ACCEPTED
     assert [call.max_output_tokens for call in bench.chat.calls[2:]] == [1000, 1000]
 
@@ -91,9 +87,7 @@ def test_the_iterative_mode_is_held_to_the_window() -> None:
 def test_a_conversation_that_grew_too_long_is_shortened_once() -> None:
     reads = [json.dumps({"action": "read", "path": f"module_{n:02}.py"}) for n in range(1, 5)]
     finish = json.dumps({"action": "finish", "thought": "done"})
-    bench = Bench(
-        NO_EDIT, *reads, too_long(limit=6000), finish, policy=PolicyOptions(0, iterative=True)
-    )
+    bench = Bench(NO_EDIT, *reads, too_long(limit=6000), finish, max_steps=40)
     bench.solve()
     *_, refused, again = bench.chat.calls
     assert again.prompt.tokens < refused.prompt.tokens

@@ -27,7 +27,7 @@ def kinds(result) -> list[str]:
 
 
 def test_the_same_patch_is_validated_once_and_every_reply_is_listed():
-    bench = Bench(GOOD, COMMENTED, OTHER, samples=3, policy=ONCE)
+    bench = Bench(GOOD, COMMENTED, OTHER, samples=3, **ONCE)
     result = bench.solve()
     assert len(bench.validator.seen) == 2
     assert (result.status, kinds(result)) == (Status.ACCEPTED, ["sample", "sample", "one-shot"])
@@ -35,7 +35,7 @@ def test_the_same_patch_is_validated_once_and_every_reply_is_listed():
 
 
 def test_a_reply_without_a_patch_is_not_chosen():
-    bench = Bench(EMPTY, UNMATCHED, GOOD, samples=3, policy=ONCE)
+    bench = Bench(EMPTY, UNMATCHED, GOOD, samples=3, **ONCE)
     result = bench.solve()
     assert result.attempts[-1].status == "accepted"
     assert len(bench.validator.seen) == 1
@@ -43,11 +43,11 @@ def test_a_reply_without_a_patch_is_not_chosen():
 
 def test_calls_that_the_budget_refuses_leave_the_other_replies():
     refused = BudgetExceeded("the next call may cost too much")
-    bench = Bench(GOOD, refused, refused, samples=3, policy=ONCE)
+    bench = Bench(GOOD, refused, refused, samples=3, **ONCE)
     assert bench.solve().status is Status.ACCEPTED
     notices = [event.message for event in bench.log.events if isinstance(event, Notice)]
     assert any(text.startswith("1 of 3 samples: the next call") for text in notices)
-    alone = Bench(refused, refused, samples=2, policy=ONCE)
+    alone = Bench(refused, refused, samples=2, **ONCE)
     assert alone.solve().status is Status.BUDGET
 
 

@@ -6,7 +6,6 @@ import json
 
 from agent.errors import ContextTooLong, Status
 from agent.retrieval.context.builder import PackingOptions
-from agent.run.policy import PolicyOptions
 from agent.settings import HISTORY_TOKENS, WIDER_TOKENS
 from tests.support import solving
 from tests.support.scripted_model import Reply
@@ -25,7 +24,8 @@ class Bench(solving.Bench):
             *(replies or (NO_EDIT, FINISH)),
             files=FILES,
             packing=PackingOptions(budget=3000),
-            policy=PolicyOptions(repairs=0, iterative=True, code_rounds=rounds),
+            repairs=0,
+            code_rounds=rounds,
             history_tokens=history_tokens,
         )
 
