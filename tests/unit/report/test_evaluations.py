@@ -46,13 +46,3 @@ def test_the_report_of_a_run_with_what_is_ours_beside(tmp_path: Path) -> None:
 def test_what_says_nothing_is_refused_by_name(tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigurationError, match=r"--evaluation .*evaluation\.json"):
         load(tmp_path, value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="No such file"):
-        load_evaluation(tmp_path / "gone.json")
-
-
-def test_rows_are_no_report(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"not one JSON object .* the evaluation\.json"):
-        load(tmp_path, '{"a": 1}\n{"b": 2}\n')

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch import Failed, RunStarted, Started
-from agent.cli.commands.batch import report_in_words
+from agent.batch import Failed, Started
 from agent.errors import ConfigurationError, Status
 from agent.report import Cleaner, Evaluated, ReportRun, RunFiles, load, summarise
 from tests.support.run_folders import ENDS, RunFolder, make_run
@@ -30,10 +29,6 @@ def test_every_end_is_told_in_the_order_of_the_data_set(folder: Path) -> None:
     assert not run.live
     assert run.notes == ()
     assert run.begun == ("2026-01-02T03:04:05+00:00",)
-
-
-def test_the_figures_in_words_have_no_plural_of_one(folder: Path) -> None:
-    assert ", tests red 1, " in report_in_words(summarise(read(folder)))
 
 
 def test_a_row_says_what_was_paid_and_why_it_ended(folder: Path) -> None:
@@ -111,12 +106,6 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigurationError, match=words):
             load(path, None, Cleaner())
-
-
-def test_every_begin_is_told(tmp_path: Path) -> None:
-    made = RunFolder(tmp_path / "r")
-    made.add(RunStarted(version="0.2.0", time="later", instances=0))
-    assert summarise(read(made.write())).begun == ("2026-01-02T03:04:05+00:00", "later")
 
 
 def test_only_regular_files_below_the_folder_are_read(tmp_path: Path) -> None:

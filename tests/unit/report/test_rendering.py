@@ -75,11 +75,6 @@ def test_tags_are_balanced(page: str) -> None:
     assert parser.open == []
 
 
-def test_a_status_is_written_as_its_group_is(page: str) -> None:
-    assert ">not applied</span>" in page
-    assert ">not-applied<" not in page
-
-
 def test_a_patch_has_the_colours_of_a_diff(page: str) -> None:
     assert '<span class="added">+        return sum(prices, start=0)' in page
     assert '<span class="removed">-        return sum(item.price' in page

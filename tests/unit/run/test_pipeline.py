@@ -275,13 +275,6 @@ def test_one_repair_call_carries_the_reply_and_the_reason(bad):
     assert result.attempts[0].reason.splitlines()[0] in second.messages[-1].content
 
 
-def test_red_tests_are_repaired_with_the_reason():
-    bench = Bench(GOOD, GOOD, verdicts=(Verdict.REGRESSED, Verdict.VERIFIED))
-    result = bench.solve()
-    assert result.status is Status.ACCEPTED
-    assert "regressed" in bench.chat.prompts[1].messages[-1].content
-
-
 @pytest.mark.parametrize(
     ("replies", "status"),
     [

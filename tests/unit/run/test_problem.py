@@ -82,12 +82,6 @@ def test_hostile_escapes_take_linear_time() -> None:
 # ------------------------------------------------------------------------------------------- files
 
 
-def test_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "issue.md"
-    file.write_text("# Title\n\nBody")
-    assert read_problem(str(file), stdin=NO_STDIN) == Problem("Title", "Body", str(file))
-
-
 def test_a_pipe_as_the_shell_names_it() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"from a pipe")
@@ -115,10 +109,6 @@ def test_files_that_are_no_problem(tmp_path: Path, data: bytes, words: str) -> N
         read_problem(str(file), stdin=NO_STDIN)
     assert "\n" not in str(caught.value)
     assert str(file) in str(caught.value)
-
-
-def test_a_megabyte_is_allowed() -> None:
-    assert len(_from_text(b"t\n" + b"x" * (MAX_BYTES - 2)).body) == MAX_BYTES - 2
 
 
 def test_an_endless_stream_is_cut() -> None:
@@ -311,8 +301,3 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         pytest.raises(ProblemError, match="took longer"),
     ):
         http_get(f"{server.url}/x", {}, 10)
-
-
-def test_an_empty_name_is_told_as_one() -> None:
-    with pytest.raises(ProblemError, match="empty name; give a file"):
-        read_problem("", stdin=NO_STDIN)

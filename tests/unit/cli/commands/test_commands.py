@@ -115,16 +115,6 @@ def test_nothing_matches_is_said(call: Call, options: Sequence[str]) -> None:
     assert "nothing matches" in call.err
 
 
-def test_an_empty_query_is_named_as_one(call: Call) -> None:
-    assert call.search(" ") == 2
-    assert "the query is empty" in call.err
-
-
-def test_a_threshold_names_no_corpus(call: Call) -> None:
-    assert call.search("cookies out of date", "--at-least", "0.01") == 0
-    assert {hit.get("corpus", "code") for hit in call.results} == {"code"}
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -136,11 +126,6 @@ def test_a_threshold_names_no_corpus(call: Call) -> None:
 def test_options_that_contradict_each_other_are_refused(call: Call, options: Sequence[str]) -> None:
     assert call.index(*options) == 2
     assert "do not go together" in call.err
-
-
-def test_forgetting_says_what_stays(call: Call) -> None:
-    assert call.index("--forget") == 0
-    assert call.out.startswith("forgot 0 patches of this project; a store keeps its entries until")
 
 
 def test_a_shallow_clone_is_said(call: Call) -> None:

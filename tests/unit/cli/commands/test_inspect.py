@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli.commands.index import index_command as index
-from agent.cli.commands.search import chunk_as_json, render_chunks
+from agent.cli.commands.search import render_chunks
 from agent.cli.commands.search import search_command as search
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
@@ -50,12 +50,6 @@ def test_lines_hold_no_control_characters() -> None:
     assert whole.splitlines()[2].endswith("12ab: \ufffd[31mred\ufffdnext")
 
 
-def test_json_has_every_part() -> None:
-    reasons = chunk_as_json(HIT, 0.5)["reasons"]
-    assert sum(reason["value"] for reason in reasons) == pytest.approx(HIT.score)
-    assert len(reasons) == 4
-
-
 # ------------------------------------------------------------------------------------- commands
 
 
@@ -77,12 +71,6 @@ def test_a_problem_in_other_words_than_the_code_is_told(target: Path) -> None:
     assert (done.exit_code, done.stderr.count(said)) == (0, 1)
     assert "by words in common" not in done.stdout
     assert said not in run(search, target, "cart total").stderr
-
-
-def test_unknown_names_are_usage_errors(target: Path) -> None:
-    done = run(search, target, "cart", "--preset", "lexical-words")
-    assert done.exit_code == 2
-    assert "'lexical-words'" in done.stderr
 
 
 def test_indexing_ahead_saves_the_search_its_work(target: Path) -> None:

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from agent.cli.commands.common import write_stdout
-from agent.cli.commands.output import PatchFile, check_work_tree, write_into_work_tree
-from agent.errors import ConfigurationError, UsageError
+from agent.cli.commands.output import PatchFile, write_into_work_tree
+from agent.errors import UsageError
 from agent.types import AppliedPatch, FileChange
 from tests.support.fakes import MemorySnapshot
 from tests.support.full_disk import full_at
@@ -28,22 +27,6 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySnapshot:
     snapshot = MemorySnapshot({"a.py": "old\n", "gone.py": "x\n"})
     snapshot.root = tmp_path
     return snapshot
-
-
-def test_the_file_always_holds_the_last_better_patch(tmp_path):
-    file = PatchFile(tmp_path / "fix.diff")
-    assert not (tmp_path / "fix.diff").exists()
-    file.write(patch(diff=b"one\n"))
-    file.write(patch(diff=b"two\n"))
-    assert (tmp_path / "fix.diff").read_bytes() == b"two\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["fix.diff"]
-
-
-def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
-    with pytest.raises(ConfigurationError, match="there is no folder"):
-        PatchFile(tmp_path / "none" / "fix.diff")
-    with pytest.raises(ConfigurationError, match="is a folder"):
-        PatchFile(tmp_path)
 
 
 def test_a_pipe_is_written_through(tmp_path):
@@ -89,16 +72,6 @@ def test_a_patch_that_cannot_be_written_is_in_what_was_printed(target):
         "the diff is in what was printed"
     )
     assert (target.root / "a.py").read_bytes() == b"mine\n"
-
-
-def test_what_cannot_work_is_said_before_anything_is_paid(target, tmp_path):
-    notices = []
-    check_work_tree(target.root, notices.append, without_edits=False)
-    assert notices == []
-    shutil.rmtree(tmp_path / "state")
-    (tmp_path / "state").write_bytes(b"no folder\n")
-    with pytest.raises(ConfigurationError, match="XDG_STATE_HOME"):
-        check_work_tree(target.root, notices.append, without_edits=False)
 
 
 def test_a_full_disk_costs_the_file_and_not_the_run(tmp_path: Path) -> None:

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 
 import pytest
 
-from agent.cli.commands.common import counted
 from agent.cli.commands.search import chunk_as_json, finding_as_json, render_chunks, render_findings
 from agent.search.passages import Label, Passage, PoolHit
-from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 DOCUMENT = Passage(Label.DOCS, "Totals", "The total.", "docs/a.md", 3, 9, tags=("section",))
@@ -33,17 +29,6 @@ def test_explained_lines_say_which_search_and_what_else() -> None:
     assert lines[3].strip() == "also     [history] a.py:1-2 @ ffffffffffff"
 
 
-def test_a_similarity_that_was_not_computed_is_no_number() -> None:
-    found = PoolHit(DOCUMENT, 0.5, rank=1)
-    assert "similarity" not in render_findings([found], explain=True)
-    assert finding_as_json(found)["similarity"] is None
-
-
-def test_a_name_that_was_looked_up_is_explained_so() -> None:
-    shown = render_findings([PoolHit(DOCUMENT, 1.0)], explain=True)
-    assert "score 1.000: the name was looked up" in shown
-
-
 @pytest.mark.parametrize("corpus", list(Label))
 def test_secrets_of_every_corpus_are_masked_where_they_are_printed(corpus: Label) -> None:
     passage = Passage(corpus, f"uses {KEY}", f'token = "{KEY}"', "a.py", 1, 1)
@@ -60,43 +45,6 @@ def test_secrets_in_reasons_of_code_are_masked() -> None:
     assert KEY not in json.dumps(chunk_as_json(hit, 0.5))
 
 
-def test_one_of_a_kind_is_said_in_the_singular() -> None:
-    assert counted(1, "passage") == "1 passage"
-    assert counted(1_000, "passage") == "1,000 passages"
-
-
 def test_a_repository_s_words_cannot_steer_the_terminal() -> None:
     evil = PoolHit(Passage(Label.DOCS, "a\x1b[2Jb", "x", "a.md"), 1.0)
     assert "\x1b" not in render_findings([evil], explain=True)
-
-
-def test_json_holds_everything() -> None:
-    found = finding_as_json(FINDING)
-    assert found["reasons"] == [{"feature": "words", "value": 0.5, "note": "place 2"}]
-    assert found["same"][0]["origin"] == "f" * 40
-    assert {k: found[k] for k in ("corpus", "path", "start", "end", "relevance", "similarity")} == {
-        "corpus": "docs",
-        "path": "docs/a.md",
-        "start": 3,
-        "end": 9,
-        "relevance": 0.43,
-        "similarity": 0.714,
-    }
-
-
-def test_work_in_a_thread_learns_that_nobody_waits() -> None:
-    told = threading.Event()
-
-    def work(cancel: threading.Event) -> None:
-        if cancel.wait(20):
-            told.set()
-
-    async def give_up() -> None:
-        task = asyncio.ensure_future(in_thread(work))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(give_up())
-    assert told.wait(5)
