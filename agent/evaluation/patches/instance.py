@@ -51,7 +51,6 @@ from agent.verify.environments import (
     Environments,
     Prepared,
     digest_environment,
-    make_ancestor_check,
 )
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 
@@ -118,7 +117,9 @@ def _scored(
         raise _Setback("empty-patch", "no patch")
     with _commit(order) as (git, commit):
         trees = _trees(order, CommitTree(git, commit), commit)
-        environment = _environment(order.case, means, git, commit)
+    environment, case = None, order.case
+    if means.environments is not None:
+        environment = means.environments.environment(case.repo, case.version)
     image = means.sandboxes.image(order.case.instance_id, order.case.repo, order.case.version)
     key = _key(order, means, environment, image)
     kept = folder.read(key)
@@ -168,15 +169,6 @@ def _applied(text: str | None, tree: CommitTree) -> Patched | str:
         return apply_patch(text.encode("utf-8", "surrogatepass"), tree)
     except PatchError as error:
         return str(error)
-
-
-def _environment(
-    case: ScoringInstance, means: Means, git: GitRepository, commit: str
-) -> Environment | None:
-    if means.environments is None:
-        return None
-    holds = make_ancestor_check(git, commit)
-    return means.environments.environment(case.repo, case.version, holds=holds)
 
 
 def _key(order: Order, means: Means, environment: Environment | None, image: str) -> str:

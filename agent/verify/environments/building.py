@@ -1,12 +1,7 @@
-"""Builds virtual environments: one for each Python and set of packages, kept in a folder.
+"""Builds virtual environments: one for each Python and set of packages, in FOLDER/KEY.
 
-FOLDER/KEY.json      names the folder of the environment; written last, so it is complete
-FOLDER/KEY-x1y2z3/   the environment; killed builds left other folders of the same key
-FOLDER/KEY.log       the output of pip
-FOLDER/KEY.lock      held by the builder
-
-Only wheels are installed, so that no code of a package runs on this machine, unless the spec says
-`sdist = true`.
+KEY.log has the output of pip, and KEY.lock is held by the builder. Only wheels are installed, so
+that no code of a package runs on this machine, unless the spec says `sdist = true`.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import subprocess
@@ -24,15 +18,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.shared.files import locked, replace_file
-from agent.verify.environments.spec import NO_INDEX
+from agent.verify.environments.spec import NO_INDEX, Environment
 
 # Change it when environments are built in another way.
-_FORMAT = 1
+_FORMAT = 2
 
 # Time for a large stack of scientific wheels over a slow line.
 _SECONDS = 1800.0
@@ -56,6 +50,9 @@ found = {d.metadata["Name"].lower() + "==" + d.version for d in m.distributions(
 print(json.dumps(sorted(found)))
 """
 
+# Written last into the folder of an environment: the packages, `name==version` in order of names.
+_COMPLETE = "patchshot-packages.json"
+
 
 @dataclass(frozen=True, slots=True)
 class HostPython:
@@ -65,113 +62,87 @@ class HostPython:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What an environment is made of. `index`, `find_links` and `sdist` are as in the spec."""
-
-    python: HostPython
-    packages: tuple[str, ...]
-    index: str = ""
-    find_links: tuple[str, ...] = ()
-    sdist: bool = False
-
-    @property
-    def key(self) -> str:
-        """The key of the environment, the same for the same Python and packages in any order."""
-        parts = {**asdict(self), "python": [str(self.python.path), self.python.version]}
-        parts |= {"packages": sorted(set(self.packages)), "format": _FORMAT}
-        text = json.dumps(parts, sort_keys=True)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-    @property
-    def pip_arguments(self) -> tuple[str, ...]:
-        """Return the arguments of the interpreter that install the packages."""
-        arguments = list(_PIP_INSTALL)
-        if not self.sdist:
-            arguments.append("--only-binary=:all:")
-        if self.index:
-            arguments.append(
-                "--no-index" if self.index == NO_INDEX else f"--index-url={self.index}"
-            )
-        links = (f"--find-links={link}" for link in self.find_links)
-        return (*arguments, *links, "--", *dict.fromkeys(self.packages))
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltEnvironment:
-    """A finished environment. `installed` are `name==version` in order of names."""
-
-    python: Path
-    installed: tuple[str, ...]
+def environment_key(python: HostPython, environment: Environment) -> str:
+    """Return the folder's name: the same for the same Python and packages in any order."""
+    parts = environment.model_dump(include={"index", "find_links", "sdist"})
+    parts |= {"python": [str(python.path), python.version], "format": _FORMAT}
+    parts |= {"packages": sorted(set(environment.packages))}
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def build_environment(
-    recipe: Recipe,
+    python: HostPython,
+    environment: Environment,
     folder: Path,
     *,
     note: Callable[[str], None] = lambda _: None,
     cancel: threading.Event | None = None,
-) -> BuiltEnvironment:
-    """Return the environment of a recipe, built if it is missing. Raises ConfigurationError."""
+) -> tuple[Path, tuple[str, ...]]:
+    """Return the interpreter and its packages (`name==version`), built if they are missing.
+
+    Raises ConfigurationError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / f"{recipe.key}.lock", wait=True):
-        return _read(folder, recipe.key) or _build(recipe, folder, note, cancel)
+    key = environment_key(python, environment)
+    home = folder / key
+    with locked(folder / f"{key}.lock", wait=True):
+        installed = _read(home)
+        if installed is None:
+            note(
+                f"environment: Python {python.version} with "
+                f"{' '.join(environment.packages) or 'no packages'}"
+            )
+            if environment.sdist:
+                note("environment: sdist = true, so packages may run their code on this machine")
+            try:
+                installed = _fill(python, environment, home, cancel or threading.Event())
+            except BaseException:
+                shutil.rmtree(home, ignore_errors=True)
+                raise
+    return home / "bin" / "python", installed
 
 
-def _read(folder: Path, key: str) -> BuiltEnvironment | None:
+def _read(home: Path) -> tuple[str, ...] | None:
     try:
-        data = json.loads((folder / f"{key}.json").read_bytes())
-        home = folder / str(data["folder"])
-        installed = tuple(map(str, data["installed"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        installed = tuple(map(str, json.loads((home / _COMPLETE).read_bytes())))
+    except (OSError, ValueError, TypeError):
         return None
-    python = home / "bin" / "python"
-    whole = home.parent == folder and os.access(python, os.X_OK)
-    return BuiltEnvironment(python, installed) if whole else None
+    return installed if os.access(home / "bin" / "python", os.X_OK) else None
 
 
-def _build(
-    recipe: Recipe, folder: Path, note: Callable[[str], None], cancel: threading.Event | None
-) -> BuiltEnvironment:
-    key = recipe.key
-    for left in sorted(folder.glob(f"{key}-*")):
-        shutil.rmtree(left, ignore_errors=True)
-    home = folder / f"{key}-{secrets.token_hex(4)}"
-    packages = " ".join(recipe.packages) or "no packages"
-    note(f"environment: Python {recipe.python.version} with {packages}")
-    if recipe.sdist:
-        note("environment: sdist = true, so builds of packages may run their code on this machine")
-    try:
-        installed = _fill(recipe, home, folder / f"{key}.log", cancel)
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
-    # `python` and `packages` are for people who look at the file.
-    entry = {
-        "folder": home.name,
-        "installed": installed,
-        "python": str(recipe.python.path),
-        "packages": sorted(set(recipe.packages)),
-    }
-    text = f"{json.dumps(entry, indent=2, sort_keys=True)}\n"
-    replace_file(folder / f"{key}.json", [text.encode()])
-    return BuiltEnvironment(home / "bin" / "python", tuple(installed))
-
-
-def _fill(recipe: Recipe, home: Path, log: Path, cancel: threading.Event | None) -> list[str]:
+def _fill(
+    host: HostPython, environment: Environment, home: Path, cancel: threading.Event
+) -> tuple[str, ...]:
+    shutil.rmtree(home, ignore_errors=True)  # what a killed build has left
+    log = home.with_suffix(".log")
     log.write_bytes(b"")
     venv = ("-m", "venv", str(home))
-    _run(recipe.python.path, venv, "making the virtual environment", log, cancel)
+    _run(host.path, venv, "making the virtual environment", log, cancel)
     home.chmod(0o755)  # the user of the sandbox has to enter it
     python = home / "bin" / "python"
-    if recipe.packages:
-        _run(python, recipe.pip_arguments, "pip install", log, cancel)
+    if environment.packages:
+        _run(python, _pip_arguments(environment), "pip install", log, cancel)
     listing = _run(python, ("-c", _PACKAGE_LIST), "listing packages", log, cancel)
-    return list(json.loads(listing.strip().splitlines()[-1]))
+    line = listing.strip().splitlines()[-1]
+    replace_file(home / _COMPLETE, [line.encode()])
+    return tuple(json.loads(line))
+
+
+def _pip_arguments(environment: Environment) -> tuple[str, ...]:
+    arguments = list(_PIP_INSTALL)
+    if not environment.sdist:
+        arguments.append("--only-binary=:all:")
+    if environment.index == NO_INDEX:
+        arguments.append("--no-index")
+    elif environment.index:
+        arguments.append(f"--index-url={environment.index}")
+    links = (f"--find-links={link}" for link in environment.find_links)
+    return (*arguments, *links, "--", *dict.fromkeys(environment.packages))
 
 
 def _run(
-    python: Path, arguments: tuple[str, ...], what: str, log: Path, cancel: threading.Event | None
+    python: Path, arguments: tuple[str, ...], what: str, log: Path, cancel: threading.Event
 ) -> str:
     """Run an interpreter, add its output to the log and return it; then kill its process group."""
     passed_on = {name: text for name, text in os.environ.items() if _PASSED_ON.fullmatch(name)}
@@ -193,10 +164,8 @@ def _run(
             raise ConfigurationError(f"{python}: {error.strerror or error}") from None
         try:
             while process.poll() is None and time.monotonic() < deadline:
-                if cancel is not None and cancel.is_set():
+                if cancel.wait(_POLL_SECONDS):
                     raise ConfigurationError("the environment was not built: stopped")
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_SECONDS)
             code = process.returncode
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -207,13 +176,10 @@ def _run(
     if code == 0:
         return output
     ended = "took too long" if code is None else f"failed ({code})"
-    raise ConfigurationError(f"{what} {ended}: {_reason(output)}; correct the spec (output: {log})")
-
-
-def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["it printed nothing"])[-1][:_MOST_CHARACTERS]
+    reason = (errors or lines or ["it printed nothing"])[-1][:_MOST_CHARACTERS]
+    raise ConfigurationError(f"{what} {ended}: {reason}; correct the spec (output: {log})")
 
 
 # ------------------------------------------------------------------- interpreters of the host

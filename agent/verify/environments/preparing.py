@@ -18,24 +18,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.errors import ConfigurationError
-from agent.repository import GitRepository, open_repository
 from agent.settings import Settings
 from agent.types.protocols import Snapshot
 from agent.verify import COMMAND, RUNNERS, ProjectSetup, Suite
-from agent.verify.environments.building import (
-    BuiltEnvironment,
-    Recipe,
-    build_environment,
-    find_python,
-)
+from agent.verify.environments.building import build_environment, environment_key, find_python
 from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
 from agent.verify.runners.base import parsed_toml
 
 # The folder of environments below the cache folder.
 FOLDER = "environments"
-
-# More commits than any project has.
-_MOST_COMMITS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +47,9 @@ def prepare_target(
         return settings.python, ProjectSetup()
     spec = read_spec(settings.environments)
     environments = Environments(spec, settings.cache_dir, note=note)
-    project = project or find_project(snapshot.root, spec)
+    project = project or spec.project_of(snapshot.root)
     version = read_static_version(project.partition("/")[2], snapshot)
-    with open_repository(snapshot.root) as git:
-        environment = environments.environment(
-            project, version, holds=make_ancestor_check(git, snapshot.commit)
-        )
+    environment = environments.environment(project, version)
     if settings.python is not None or settings.image is not None:
         return settings.python, environments.surroundings(environment, snapshot)
     prepared = environments.prepare(environment, snapshot)
@@ -89,22 +77,24 @@ class Environments:
     def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
         """Prepare the environment for the tests of a tree. Raises ConfigurationError."""
         around = self.surroundings(environment, snapshot, version)
-        recipe = Recipe(
-            find_python(environment.python),
-            environment.packages,
-            environment.index,
-            environment.find_links,
-            environment.sdist,
-        )
-        built = self._build(recipe)
-        words = f"Python {recipe.python.version}, {len(built.installed)} packages ({recipe.key})"
-        return Prepared(built.python, around, words, built.installed)
+        host = find_python(environment.python)
+        key = environment_key(host, environment)
+        if key in self._failures:
+            raise self._failures[key]
+        try:
+            python, installed = build_environment(
+                host, environment, self._folder, note=self._note, cancel=self._cancel
+            )
+        except ConfigurationError as error:
+            self._failures[key] = error
+            raise
+        words = f"Python {host.version}, {len(installed)} packages ({key})"
+        return Prepared(python, around, words, installed)
 
     def surroundings(
         self, environment: Environment, snapshot: Snapshot, version: str = ""
     ) -> ProjectSetup:
         """Return all but the interpreter, which an image may bring. Raises ConfigurationError."""
-        suite = choose_suite(environment.test, snapshot)
         name = environment.metadata
         stated = environment.version or read_static_version(name, snapshot)
         number = stated or version or UNKNOWN_VERSION
@@ -114,45 +104,14 @@ class Environments:
         }
         if name:
             files.update(make_dist_info(name, number, snapshot))
+        suite = choose_suite(environment.test, snapshot)
         return ProjectSetup(suite, environment.env, environment.paths, files)
-
-    def _build(self, recipe: Recipe) -> BuiltEnvironment:
-        if recipe.key in self._failures:
-            raise self._failures[recipe.key]
-        try:
-            return build_environment(recipe, self._folder, note=self._note, cancel=self._cancel)
-        except ConfigurationError as error:
-            self._failures[recipe.key] = error
-            raise
 
 
 def digest_environment(environment: Environment) -> str:
     """Hash all of an environment (SHA-256 in hex), to keep results of different ones apart."""
     text = json.dumps(environment.model_dump(), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def find_project(repository: Path, spec: EnvironmentSpec) -> str:
-    """Find the project that a folder is named after: `owner__name`, `owner+name`, ...; else ""."""
-    path = repository.absolute()
-    name = path.name.removesuffix(".git")
-    nested = f"{path.parent.name}/{name}"
-    for project in (name.replace("__", "/", 1), name.replace("+", "/", 1), nested):
-        if spec.names(project):
-            return project
-    return spec.find_by_name(name)
-
-
-def make_ancestor_check(git: GitRepository, commit: str) -> Callable[[str], bool]:
-    """Return whether a commit id is `commit` or an ancestor; call it while `git` is open."""
-    history: list[str] = []
-
-    def holds(ancestor: str) -> bool:
-        if not history:
-            history.extend((commit, *git.ancestors(commit, _MOST_COMMITS)))
-        return any(each.startswith(ancestor) for each in history)
-
-    return holds
 
 
 # ------------------------------------------------------------------------------- test command
@@ -209,9 +168,9 @@ def make_dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, 
         f"{folder}/INSTALLER": "patchshot\n",
     }
     groups = [
-        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in sorted(entries.items()))
-        for group, entries in sorted(_entry_points(snapshot).items())
-        if entries
+        "\n".join([f"[{group}]", *lines, ""])
+        for group, lines in sorted(_entry_points(snapshot).items())
+        if lines
     ]
     if groups:
         files[f"{folder}/entry_points.txt"] = "\n".join(groups)
@@ -220,9 +179,10 @@ def make_dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, 
 
 def read_static_version(name: str, snapshot: Snapshot) -> str:
     """Read the version that the tree's files state literally, "" for none. Runs nothing."""
-    project, poetry = _project_tables(snapshot)
+    table = _pyproject(snapshot)
+    poetry = _table(_table(table, "tool"), "poetry")
     third = _setup_cfg(snapshot).get("metadata", {}).get("version")
-    for value in (project.get("version"), poetry.get("version"), third):
+    for value in (_table(table, "project").get("version"), poetry.get("version"), third):
         if isinstance(value, str) and _PLAIN.fullmatch(value.strip()):
             return value.strip()
     package = re.sub(r"[-.]+", "_", name)
@@ -235,33 +195,21 @@ def read_static_version(name: str, snapshot: Snapshot) -> str:
     return ""
 
 
-def _entry_points(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    """Read groups by name from pyproject.toml (PEP 621 and poetry), else from setup.cfg."""
-    project, poetry = _project_tables(snapshot)
-    groups: dict[str, Any] = {
-        "console_scripts": {**_table(poetry, "scripts"), **_table(project, "scripts")},
-        "gui_scripts": _table(project, "gui-scripts"),
-        **_table(poetry, "plugins"),
-        **_table(project, "entry-points"),
-    }
+def _entry_points(snapshot: Snapshot) -> Mapping[str, list[str]]:
+    """Read lines `name = value` by group from pyproject.toml (PEP 621), else from setup.cfg."""
+    project = _table(_pyproject(snapshot), "project")
+    tables = {"console_scripts": project.get("scripts"), **_table(project, "entry-points")}
     points = {
-        group: {
-            name: text
-            for name, text in entries.items()
-            if isinstance(text, str) and "\n" not in name + text
-        }
-        for group, entries in groups.items()
-        if isinstance(entries, dict)
+        group: [f"{name} = {value}" for name, value in sorted(table.items())]
+        for group, table in tables.items()
+        if isinstance(table, dict)
     }
-    if any(points.values()):
+    if points:
         return points
     setup = _setup_cfg(snapshot).get("options.entry_points", {})
-    pairs = {
-        group: [line.partition("=") for line in text.splitlines()] for group, text in setup.items()
-    }
     return {
-        group: {name.strip(): value.strip() for name, equals, value in lines if equals}
-        for group, lines in pairs.items()
+        group: [line.strip() for line in text.splitlines() if "=" in line]
+        for group, text in setup.items()
     }
 
 
@@ -269,9 +217,8 @@ def _text_of(path: str, snapshot: Snapshot) -> str:
     return snapshot.text(path) if path in snapshot.files else ""
 
 
-def _project_tables(snapshot: Snapshot) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    table = parsed_toml(_text_of("pyproject.toml", snapshot))
-    return _table(table, "project"), _table(_table(table, "tool"), "poetry")
+def _pyproject(snapshot: Snapshot) -> Mapping[str, Any]:
+    return parsed_toml(_text_of("pyproject.toml", snapshot))
 
 
 def _setup_cfg(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:

@@ -3,14 +3,14 @@
 Its fields are described in docs/reference/environments-file.md.
 
 `[default]` holds for every project, `[projects."owner/name"]` for one, an entry of its `ranges` for
-a span of its versions or commits. Of each field, the most specific value counts.
+a span of its versions. Of each field, the most specific value counts.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    model_validator,
 )
 
 from agent.errors import ConfigurationError
@@ -53,7 +52,6 @@ _OWN_NAME = "/"  # no name of a distribution
 _Inside = Annotated[str, AfterValidator(_inside)]
 _Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Version = Annotated[str, Field(pattern=r"^\D*\d")]
-_Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
 
 
 class Environment(BaseModel):
@@ -81,34 +79,17 @@ class Environment(BaseModel):
 
 
 class _Range(Environment):
-    """Fields for a span: `since` is included, `until` is not. All given bounds must hold."""
+    """Fields for a span of versions: `since` is included, `until` is not."""
 
     since: _Version | None = None
     until: _Version | None = None
-    since_commit: _Commit | None = None
-    until_commit: _Commit | None = None
 
-    @model_validator(mode="after")
-    def _holds_something(self) -> _Range:
-        if self.since and self.until and _release(self.since) >= _release(self.until):
-            raise ValueError(f"since {self.since} is not before until {self.until}: nothing fits")
-        return self
-
-    def applies(self, version: str, holds: Callable[[str], bool] | None) -> bool:
-        """Whether a version ("" when unknown) and a history (None: unknown) are in the span."""
-        if (self.since or self.until) and not version:
-            return False
-        if holds is None:
-            return not (self.since_commit or self.until_commit) and self._spans(_release(version))
-        return (
-            self._spans(_release(version))
-            and (self.since_commit is None or holds(self.since_commit))
-            and (self.until_commit is None or not holds(self.until_commit))
-        )
-
-    def _spans(self, release: tuple[int, ...]) -> bool:
-        return (self.since is None or release >= _release(self.since)) and (
-            self.until is None or release < _release(self.until)
+    def applies(self, version: str) -> bool:
+        """Whether a version ("" when unknown) is in the span."""
+        release = _release(version)
+        return (bool(version) or not (self.since or self.until)) and (
+            (self.since is None or release >= _release(self.since))
+            and (self.until is None or release < _release(self.until))
         )
 
 
@@ -132,23 +113,26 @@ class EnvironmentSpec:
         self._folder = folder
         self._projects = {name.lower(): each for name, each in self._file.projects.items()}
 
-    def names(self, project: str) -> bool:
-        """Whether the file has a table for the project."""
-        return project.lower() in self._projects
+    def project_of(self, repository: Path) -> str:
+        """Find the project that a folder is named after; "" for none or several.
 
-    def find_by_name(self, name: str) -> str:
-        """Find the only project with this name after the slash; "" for none or several."""
+        The folder is `owner__name`, `owner+name`, `owner/name` or a name that only one project has.
+        """
+        path = repository.absolute()
+        name = path.name.removesuffix(".git")
+        nested = f"{path.parent.name}/{name}"
+        for project in (name.replace("__", "/", 1), name.replace("+", "/", 1), nested):
+            if project.lower() in self._projects:
+                return project
         matches = [p for p in self._file.projects if p.partition("/")[2].lower() == name.lower()]
         return matches[0] if len(matches) == 1 else ""
 
-    def environment(
-        self, project: str, version: str = "", *, holds: Callable[[str], bool] | None = None
-    ) -> Environment:
-        """Return what the file says about `project`; `holds` asks the history for a commit."""
+    def environment(self, project: str, version: str = "") -> Environment:
+        """Return what the file says about a project at a version."""
         table = self._projects.get(project.lower())
         layers: list[Environment] = [self._file.default]
         if table is not None:
-            layers += [table, *[r for r in table.ranges if r.applies(version, holds)][:1]]
+            layers += [table, *[r for r in table.ranges if r.applies(version)][:1]]
         given: dict[str, Any] = {}
         for layer in layers:
             given |= layer.model_dump(

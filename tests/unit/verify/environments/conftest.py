@@ -1,31 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from agent.verify.environments.building import HostPython, Recipe, find_python
-from tests.support.wheels import make_wheel
-
-
-@pytest.fixture(scope="session")
-def host() -> HostPython:
-    return find_python("")
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
-    make_wheel(folder, "tiny", "1.0", {"tiny.py": "value = 1\n"}, requires=("smaller",))
-    make_wheel(folder, "smaller", "2.0", {"smaller.py": ""})
-    (folder / "sourced-1.0.tar.gz").write_bytes(b"not an archive")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def recipe(host: HostPython, wheels: Path) -> Recipe:
-    return Recipe(host, ("tiny==1.0",), index="none", find_links=(str(wheels),))
-
+from agent.verify.environments import Environment
+from agent.verify.environments.building import HostPython
 
 # Answers `-I -m venv DIR`, `-I -m pip install ... -- PACKAGES` and `-I -c CODE`.
 _SCRIPT = r"""#!/bin/sh
@@ -36,8 +14,7 @@ case "$3" in
   *) echo '["tiny==1.0"]'; exit ;;
 esac
 case "$*" in
-  *sourced) echo "ERROR: No matching distribution found for sourced" ;;
-  *chatty) echo "ERROR: first"; echo "ERROR: Cannot install: $(printf %0999d 0)"
+  *sourced) echo "ERROR: first"; echo "ERROR: No match for sourced $(printf %0999d 0)"
     echo "Traceback" ;;
   *endless) exec sleep 60 ;;
   *shown) env; exit ;;
@@ -48,10 +25,14 @@ exit 1
 
 
 @pytest.fixture
-def scripted(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """A recipe whose Python is a script that plays venv and pip."""
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> HostPython:
+    """A script that plays Python with venv and pip."""
     script = tmp_path_factory.mktemp("scripted") / "python"
     script.write_text(_SCRIPT)
     script.chmod(0o755)
-    python = HostPython(script, "3.11.9")
-    return Recipe(python, ("tiny==1.0",), index="none", find_links=("/wheels",))
+    return HostPython(script, "3.11.9")
+
+
+@pytest.fixture
+def environment() -> Environment:
+    return Environment(packages=("tiny==1.0",), index="none", find_links=("/wheels",))

@@ -13,12 +13,10 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.settings import load
+from agent.verify.environments.building import HostPython
 from agent.verify.environments.preparing import (
     Environments,
-    Recipe,
     choose_suite,
-    digest_environment,
-    find_project,
     make_dist_info,
     prepare_target,
     read_static_version,
@@ -74,12 +72,12 @@ Make = Callable[..., Path]
 FILES: Mapping[str, str] = {"pyproject.toml": '[project]\nversion = "1.4"\n', "shop.py": ""}
 
 
-def table(recipe: Recipe, **more: Any) -> dict[str, Any]:
-    return {"python": str(recipe.python.path), "packages": ["tiny"], "index": "none", **more}
+def table(host: HostPython, **more: Any) -> dict[str, Any]:
+    return {"python": str(host.path), "packages": ["tiny"], "index": "none", **more}
 
 
 def test_a_spec_becomes_an_interpreter_and_surroundings(
-    scripted: Recipe, make_repository: Make, tmp_path: Path
+    scripted: HostPython, make_repository: Make, tmp_path: Path
 ) -> None:
     own = {"metadata": True, "paths": ["lib"], "env": {"A": "1"}, "test": "pytest -q"}
     own["files"] = {"shop/_version.py": "v = '{version}'\n"}
@@ -103,7 +101,7 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
 
 
 def test_what_failed_is_not_tried_again(
-    scripted: Recipe, make_repository: Make, tmp_path: Path
+    scripted: HostPython, make_repository: Make, tmp_path: Path
 ) -> None:
     notes: list[str] = []
     spec = EnvironmentSpec({"default": table(scripted, packages=["sourced"])}, tmp_path)
@@ -125,38 +123,12 @@ def test_the_surroundings_of_a_suite() -> None:
     assert around.import_roots((".", "src", "tests")) == (".", "lib", "src", "tests")
 
 
-def test_an_environment_is_named_by_what_it_says(tmp_path: Path) -> None:
-    spec = EnvironmentSpec({"projects": {"o/a": {"env": {"A": "1"}}, "o/b": {}}}, tmp_path)
-
-    digests = {digest_environment(spec.environment(name)) for name in ("o/a", "o/b", "o/c", "O/A")}
-
-    assert len(digests) == 2
-
-
-@pytest.mark.parametrize(
-    ("folder", "project"),
-    [
-        ("o__shop", "o/shop"),
-        ("o+shop.git", "o/shop"),
-        ("o/shop", "o/shop"),
-        ("shop", "o/shop"),
-        ("twice", ""),
-        ("other__shop", ""),
-        ("none", ""),
-    ],
-)
-def test_a_project_is_told_by_its_folder(tmp_path: Path, folder: str, project: str) -> None:
-    spec = EnvironmentSpec({"projects": {"o/shop": {}, "a/twice": {}, "b/twice": {}}}, tmp_path)
-
-    assert find_project(tmp_path / folder, spec) == project
-
-
 def test_a_run_takes_what_the_spec_says_of_its_target(
-    scripted: Recipe, make_repository: Make, tmp_path: Path
+    scripted: HostPython, make_repository: Make, tmp_path: Path
 ) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(
-        f'[projects."o/shop"]\npython = "{scripted.python.path}"\nindex = "none"\n'
+        f'[projects."o/shop"]\npython = "{scripted.path}"\nindex = "none"\n'
         'packages = ["tiny"]\n[[projects."o/shop".ranges]]\nsince = "1.4"\nenv = { NEW = "1" }\n'
     )
     snapshot = take_snapshot(make_repository(FILES, "o__shop"))

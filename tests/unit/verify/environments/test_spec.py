@@ -31,11 +31,6 @@ since = "8.1"
 until = "8.10"
 packages = ["pytest==8.0"]
 version = "8.1.9"
-
-[[projects."Pallets/Click".ranges]]
-since_commit = "1234567"
-until_commit = "89abcde"
-test = "python -m unittest"
 """
 
 
@@ -91,20 +86,20 @@ def test_ranges_by_version(
 
 
 @pytest.mark.parametrize(
-    ("history", "test"),
-    [({"1234567"}, "python -m unittest"), ({"1234567", "89abcde"}, ""), (set[str](), "")],
+    ("folder", "project"),
+    [
+        ("o__shop", "o/shop"),
+        ("o+shop.git", "o/shop"),
+        ("o/shop", "o/shop"),
+        ("shop", "o/shop"),
+        ("twice", ""),
+        ("other__shop", ""),
+        ("none", ""),
+    ],
 )
-def test_ranges_by_commit(spec: EnvironmentSpec, history: set[str], test: str) -> None:
-    found = spec.environment("pallets/click", "7.5", holds=history.__contains__)
-
-    assert found.test == test
-
-
-def test_projects_are_known_by_name(spec: EnvironmentSpec) -> None:
-    assert spec.names("pallets/click")
-    assert not spec.names("o/click")
-    assert spec.find_by_name("click") == "Pallets/Click"
-    assert spec.find_by_name("flask") == ""
+def test_a_project_is_told_by_its_folder(tmp_path: Path, folder: str, project: str) -> None:
+    spec = EnvironmentSpec({"projects": {"o/shop": {}, "a/twice": {}, "b/twice": {}}}, tmp_path)
+    assert spec.project_of(tmp_path / folder) == project
 
 
 @pytest.mark.parametrize(
@@ -122,13 +117,8 @@ def test_projects_are_known_by_name(spec: EnvironmentSpec) -> None:
         ("[default]\nmetadata = 3\n", "default.metadata"),
         ("[default]\npython = 3.11\n", "default.python: .*string"),
         ('[projects.click]\npython = "3"\n', "projects.click: .*pattern"),
-        ('[[projects."a/b".ranges]]\nsince_commit = "main"\n', "ranges.0.since_commit: "),
         ('[[projects."a/b".ranges]]\nuntil = 8.0\n', "ranges.0.until: .*string"),
         ('[[projects."a/b".ranges]]\nsince = "new"\n', "ranges.0.since: "),
-        (
-            '[[projects."a/b".ranges]]\nsince = "8.1"\nuntil = "8.0"\n',
-            "ranges.0: since 8.1 is not before until 8.0",
-        ),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, words: str) -> None:
