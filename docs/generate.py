@@ -125,7 +125,7 @@ NOTES: Mapping[str, Note] = {
         "run; 10 sandbox or disk; 130 interrupted.",
     ),
     "report": Note("A few figures and the name of the file that was written."),
-    "eval retrieval": Note("A table of the measures, one column for each preset."),
+    "eval retrieval": Note("A table of the measures."),
     "eval patches": Note(
         "Tables of outcomes, and of verdicts against outcomes.",
         "0 all evaluated, resolved or not; 1 some could not be evaluated (environment); 2 usage, "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.datasets.changed_lines import parse_patch
+from agent.datasets import parse_patch
 from agent.evaluation.retrieval import counted_name, split_by_change
 from agent.repository.languages import is_generated_path, is_test_path, is_vendored_path
 from agent.repository.text import decode, is_binary

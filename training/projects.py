@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.datasets.repositories import find_repository
+from agent.datasets import find_repository
 from agent.errors import ConfigurationError, RepositoryError
 from agent.repository.scope import Location, locate
 

@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.datasets.instances import GoldInstance, is_for_tuning, load_dataset
-from agent.datasets.repositories import find_repository, read_files
+from agent.datasets import (
+    GoldInstance,
+    find_repository,
+    is_for_tuning,
+    load_dataset,
+    read_files,
+)
 from agent.errors import PatchshotError, RepositoryError
 from agent.evaluation.retrieval import counted_name, find_gold, gold_paths
 from agent.repository.snapshot import take_snapshot

@@ -18,7 +18,6 @@ from agent.batch.progress import Progress, RunCounts, cost_in_words
 from agent.batch.run_folder import INSTANCES, Failed, Finished, Journal, SetAside, Started
 from agent.batch.worker import AttemptEnded, BatchEngine, SolveJob
 from agent.datasets import (
-    PredictionsForm,
     PredictionsWriter,
     RowSelection,
     SolverTask,
@@ -48,7 +47,6 @@ class BatchPlan:
     output: Path
     flags: Mapping[str, Any]
     run: Path | None = None
-    form: PredictionsForm | None = None
     selection: RowSelection = field(default_factory=RowSelection)
     workers: int = 1
     total_cost: float | None = None

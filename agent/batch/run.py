@@ -29,8 +29,7 @@ from agent.datasets import (
     SolverTask,
     check_folder,
     check_output,
-    choose_form,
-    read_instances,
+    read_entries,
 )
 from agent.errors import ConfigurationError, ProviderError, SandboxUnavailable, Status
 from agent.settings import Settings, load
@@ -57,7 +56,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
     if folder.absolute() == plan.output.absolute():
         raise ConfigurationError(f"--output {plan.output}: is the run's folder; name a file")
     fingerprint = Fingerprint.of(settings, plan.dataset, model)
-    rows = list(read_instances(plan.dataset, SolverTask, plan.selection))
+    rows = list(read_entries(plan.dataset, SolverTask, plan.selection))
     tasks = [row for row in rows if not isinstance(row, InputProblem)]
     _check_tasks(plan, tasks)
     if plan.total_cost is not None:
@@ -69,8 +68,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
             claim_run_folder(folder),
             contextlib.closing(Journal(folder / JOURNAL)) as journal,
         ):
-            form = choose_form(plan.output, plan.form)
-            predictions = PredictionsWriter(plan.output, form, name, [t.instance_id for t in tasks])
+            predictions = PredictionsWriter(plan.output, name, [t.instance_id for t in tasks])
             seconds = _LIVES * settings.timeout + _MARGIN_SECONDS
             driver = Driver(
                 plan, tasks, journal, predictions, progress, engine, settings.max_cost, seconds
@@ -213,7 +211,7 @@ def summary_of(driver: Driver, *, replies: int, seconds: float) -> Summary:
         unpriced=spent.unpriced,
         replies=replies,
         seconds=round(seconds, 3),
-        predictions=driver.predictions.name,
+        predictions=str(driver.predictions.path),
         run=str(driver.plan.folder),
         exit_code=code,
         message=message,
@@ -233,7 +231,7 @@ def _ending(driver: Driver) -> tuple[int, str]:
     if failure is not None:
         return (
             Status.SANDBOX.exit_code,
-            f"{driver.predictions.name} could not be written ({failure.strerror or failure}): "
+            f"{driver.predictions.path} could not be written ({failure.strerror or failure}): "
             "repair this and run again; the results are kept",
         )
     if status is not None and driver.pending:

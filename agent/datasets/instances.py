@@ -1,4 +1,4 @@
-"""What each reader may know of a row, and the functions that read a data set for them.
+"""What each reader may know of a row.
 
 `SolverTask` has the issue and the base commit, and no room for `patch`, `test_patch`, FAIL_TO_PASS
 or any other part of the answer. `GoldInstance` has the answer that retrieval is measured by.
@@ -9,27 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agent.datasets.changed_lines import parse_patch
-from agent.datasets.rows import (
-    DatasetRow,
-    InputProblem,
-    RowSelection,
-    describe_mistake,
-    read_rows,
-)
+from agent.datasets.rows import InputProblem, read_entries
 from agent.errors import ConfigurationError
 from agent.verify import IdList
 
@@ -43,24 +31,8 @@ TUNE_SHARE = 0.6
 # A fork holds its parent's code and bugs: both belong on the same side of the split.
 _FORKS: Mapping[str, str] = MappingProxyType({"yt-dlp/yt-dlp": "ytdl-org/youtube-dl"})
 
-_DIFF = re.compile(r"^(diff --git |\+\+\+ )", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _LONGEST_STEM = 80  # characters of any other id in a folder name, which has at most 255 bytes
-
-_ID_LIST = 'a list of test ids such as ["tests/test_a.py::test_b"], or a text that holds one,'
-_EXPECTED = {
-    "instance_id": "a text",
-    "repo": 'a text such as "owner/name"',
-    "base_commit": "a commit as 7 to 40 hex digits in lower case",
-    "problem_statement": "the issue as a text",
-    "patch": "a diff as a text, or null,",
-    "test_patch": "a diff as a text",
-    "version": "a text",
-    "FAIL_TO_PASS": _ID_LIST,
-    "PASS_TO_PASS": _ID_LIST,
-    "gold_files": "a list of paths",
-    "gold_functions": 'a list of names such as ["src/a.py:Class.method"]',
-}
 
 
 def _check_diff(patch: str | None) -> str | None:
@@ -83,11 +55,6 @@ class SolverTask(_Instance):
 
     problem_statement: str
 
-    @property
-    def folder_name(self) -> str:
-        """The name of the instance's folder."""
-        return folder_name(self.instance_id)
-
 
 class GoldInstance(_Instance):
     """An issue, the commit it was reported against, and what was changed to solve it.
@@ -102,11 +69,6 @@ class GoldInstance(_Instance):
     gold_files: tuple[str, ...] | None = None
     gold_functions: tuple[Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")], ...] | None = None
 
-    def names_answer(self) -> bool:
-        """Return whether the row has functions, files or a diff to judge by."""
-        named = self.gold_functions or self.gold_files
-        return bool(named) or _DIFF.search(self.patch or "") is not None
-
 
 class ScoringInstance(_Instance):
     """What scoring needs: the tests that decide, the test patch, and the row's own `patch`."""
@@ -118,22 +80,6 @@ class ScoringInstance(_Instance):
     pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
 
 
-_View = TypeVar("_View", SolverTask, GoldInstance, ScoringInstance)
-
-
-def view_of(row: DatasetRow, kind: type[_View]) -> _View | InputProblem:
-    """Return one view of a row, or what is wrong with its fields."""
-    if row.mistake:
-        return InputProblem("bad-row", row.place, row.mistake)
-    if not isinstance(row.value, dict):
-        return InputProblem("bad-row", row.place, "not a JSON object")
-    try:
-        return kind.model_validate(row.value)
-    except ValidationError as error:
-        reason = describe_mistake(error, _EXPECTED, row.value)
-        return InputProblem("bad-row", row.place, reason, row.instance_id)
-
-
 def folder_name(instance_id: str) -> str:
     """Return the id if it is a plain file name, else a name with a digest of the id."""
     if _PLAIN_NAME.fullmatch(instance_id):
@@ -143,29 +89,6 @@ def folder_name(instance_id: str) -> str:
     return f"{stem[:_LONGEST_STEM]}~{digest[:16]}"
 
 
-# ------------------------------------------------------------------------------------- readers
-
-
-def read_instances(
-    path: Path, kind: type[_View], selection: RowSelection | None = None
-) -> Iterator[_View | InputProblem]:
-    """Yield the selected rows in the order of the file, each id once; a bad row as its problem.
-
-    Raises ConfigurationError when the file itself cannot be read.
-    """
-    places: dict[str, str] = {}
-    for number, row in enumerate(read_rows(path)):
-        name = row.instance_id
-        if selection is not None and not selection.takes(number, name):
-            continue
-        first = places.setdefault(name, row.place) if name else row.place
-        if first == row.place:
-            yield view_of(row, kind)
-        else:
-            reason = f"{name} again, first at {first}; the first counts"
-            yield InputProblem("duplicate-row", row.place, reason, name)
-
-
 def load_dataset(path: Path) -> tuple[GoldInstance, ...]:
     """Return all rows of a file, in its order.
 
@@ -173,7 +96,7 @@ def load_dataset(path: Path) -> tuple[GoldInstance, ...]:
     comes twice.
     """
     instances: list[GoldInstance] = []
-    for instance in read_instances(path, GoldInstance):
+    for instance in read_entries(path, GoldInstance):
         if isinstance(instance, InputProblem):
             raise ConfigurationError(f"{instance.place}: {instance.reason}; correct the row")
         instances.append(instance)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.datasets.repositories import find_repository
+from agent.datasets import find_repository
 from agent.errors import ConfigurationError, PatchshotError
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.datasets.repositories import find_repository
+from agent.datasets import find_repository
 from agent.errors import RepositoryError
 from agent.repository.git import GitRepository, open_repository
 from agent.repository.git_process import EXECUTABLE_MODE

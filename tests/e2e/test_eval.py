@@ -53,7 +53,7 @@ def test_rows_tables_and_json(folder: Path) -> None:
     done = run(folder, *arguments)
     assert done.returncode == 0, done.stderr.decode()
     table = done.stdout.decode()
-    assert table.startswith("Split all: 6 instances of 1 projects scored, 0 change no existing")
+    assert table.startswith("Split all: 6 instances scored, 0 change no existing")
     assert "- 1 × no repository of owner/gone (first: owner__shop-7)" in table
     rows = [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()]
     assert [row["instance_id"] for row in rows] == [f"owner__shop-{n}" for n in range(1, 7)]
@@ -64,7 +64,7 @@ def test_rows_tables_and_json(folder: Path) -> None:
     assert again.stderr == b""
     figures = json.loads(again.stdout)
     assert figures["scored"] == 6
-    assert figures["report"]["overall"]["metrics"]["context recall"]["mean"] == 1.0
+    assert figures["report"]["metrics"]["context recall"]["mean"] == 1.0
 
     unknown = run(folder, "--preset", "nothing")
     assert unknown.returncode == 2
@@ -112,5 +112,5 @@ def test_a_bad_row_is_one_line(folder: Path) -> None:
     (folder / "d.jsonl").write_text("{}\n")
     done = run(folder)
     assert done.returncode == 2
-    assert done.stderr == b"agent: d.jsonl:1: instance_id: is missing (a text); correct the row\n"
+    assert done.stderr == b"agent: d.jsonl:1: instance_id: Field required; correct the row\n"
     assert not (folder / "r.jsonl").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch import AttemptEnded, Blame, SolveJob
-from agent.datasets.instances import SolverTask
+from agent.datasets import SolverTask
 from agent.errors import Status
 from agent.results import kept as files
 from agent.run.record import Ledger, make_record

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch import Started
+from agent.datasets import folder_name
 from tests.support.run_folders import RunFolder, validation
 
 ATTACK = (
@@ -32,7 +33,7 @@ def make_hostile_run(root: Path) -> None:
     for number in range(3):
         task = made.task(number, problem_statement=f"{_MARKED}\n\n```\n{_MARKED}\n```\n# {_MARKED}")
         made.end(task, "accepted", "verified", "fine")
-        _spoil(root / "instances" / task.folder_name, task.instance_id)
+        _spoil(root / "instances" / folder_name(task.instance_id), task.instance_id)
     named = made.task(3, instance_id=ID)
     made.end(named, "not-applied", None, _MARKED)
     for name in ("linked__folder-1", "linked__files-1"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch import Entry, Failed, Fingerprint, Finished, RunStarted, SetAside, Started
-from agent.datasets import SolverTask
+from agent.datasets import SolverTask, folder_name
 from agent.errors import Status
 from agent.llm.recording import ChatExchange, ChatReply, ChatRequest
 from agent.results import kept as files
@@ -97,7 +97,7 @@ class RunFolder:
             self.add(_failed(name, "row", Status.USAGE, message))
         if status in ("row", "cut-off"):
             return
-        folder = self.root / "instances" / task.folder_name
+        folder = self.root / "instances" / folder_name(task.instance_id)
         folder.mkdir(exist_ok=True)
         (folder / "log.txt").write_text(f"attempt 1\nretrieve: done\n\x1b[31m{message}\x1b[0m\n")
         if status in ("set-aside", "provider", "budget"):

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     """,
 )
 @options.dataset
-@options.path("--output -o", "Predictions, replaced after every instance.", required=True)
-@options.choice("--format form", ("dict", "list", "jsonl"), None, "Form of the predictions.")
+@options.path("--output -o", "Predictions: .json by id, or .jsonl.", required=True)
 @options.path("--run", "Folder to go on from (beside the output: NAME.run).")
 @options.selection
 @options.number("--workers", 1, "Instances solved at once.", 1)

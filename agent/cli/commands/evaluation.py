@@ -81,8 +81,8 @@ def patches_command(
     )
     with common.reporting(quiet=given["quiet"]) as reporter:
         done = evaluate(plan, partial(_means, settings, given), reporter)
-    common.print_result(done.report.model_dump(mode="json"), render(done.report), json=json)
-    return Status.INTERRUPTED.exit_code if done.interrupted else exit_code(done.report)
+    common.print_result(done.model_dump(mode="json"), render(done), json=json)
+    return Status.INTERRUPTED.exit_code if done.pending_ids else exit_code(done)
 
 
 def exit_code(report: RunReport) -> int:

@@ -22,7 +22,6 @@ from agent.types import FileChange, Outcome, TestRun
 from agent.types.protocols import Snapshot
 from agent.verify import (
     PYTHON,
-    STANDS_IN,
     Replays,
     ReplaySide,
     Suite,
@@ -51,19 +50,6 @@ _MOST_REPLAYED = 6
 _PARAMETER = re.compile(r"(?s)(.*?)\[(.*)\]$")
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The given tests by success. `absent` are ids that the run does not know under any name."""
-
-    status: GivenStatus
-    absent: tuple[str, ...]
-
-    @property
-    def resolved(self) -> bool:
-        """Whether every given test succeeds."""
-        return not (self.status.FAIL_TO_PASS.failure or self.status.PASS_TO_PASS.failure)
-
-
 class Results:
     """Looks up tests of a run by the names that a data set gives them."""
 
@@ -73,9 +59,9 @@ class Results:
         self._test_id = test_id
         self._expected = frozenset(run.expected_failures)
         self._others: dict[str, list[str]] = defaultdict(list)
-        for known in run.outcomes:
-            for name in _other_names(known):
-                self._others[name].append(known)
+        for test in run.outcomes:
+            for name in _other_names(test):
+                self._others[name].append(test)
 
     def succeeds(self, given: str) -> bool:
         """Return whether the test, or every test of that name, succeeds."""
@@ -101,28 +87,17 @@ class Results:
         expected = outcome is Outcome.SKIPPED and test in self._expected
         return outcome is Outcome.PASSED or expected
 
-
-def judge_given(
-    fail_to_pass: Iterable[str], pass_to_pass: Iterable[str], results: Results
-) -> Judged:
-    """Return the given ids, each once, by success."""
-    fixed, kept = tuple(dict.fromkeys(fail_to_pass)), tuple(dict.fromkeys(pass_to_pass))
-    status = GivenStatus(FAIL_TO_PASS=_split(fixed, results), PASS_TO_PASS=_split(kept, results))
-    return Judged(status, tuple(test for test in (*fixed, *kept) if not results.knows(test)))
-
-
-def _split(given: Sequence[str], results: Results) -> GivenIds:
-    good = [results.succeeds(test) for test in given]
-    return GivenIds(
-        success=tuple(test for test, ok in zip(given, good, strict=True) if ok),
-        failure=tuple(test for test, ok in zip(given, good, strict=True) if not ok),
-    )
+    def split(self, given: Sequence[str]) -> GivenIds:
+        """Return the given ids by success."""
+        succeeds = {test: self.succeeds(test) for test in given}
+        return GivenIds(
+            success=tuple(test for test in given if succeeds[test]),
+            failure=tuple(test for test in given if not succeeds[test]),
+        )
 
 
 def _other_names(test: str) -> Iterable[str]:
-    """Return the other names under which the harness knows a test: cut, shortened, or the bare
-    name.
-    """
+    """Return the harness's other names of a test: cut, shortened, or the bare name."""
     names = {test.split(maxsplit=1)[0] if test.strip() else test, test.rpartition("::")[2]}
     parameter = _PARAMETER.match(test)
     if parameter:
@@ -140,25 +115,26 @@ _BASE, _GOLD, _PATCHED = "the base", "the base with the row's patch", "the patch
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The changes to the base commit. `gold` is a message if the row's patch does not apply.
+    """The changes to the base commit. `gold` is None if the row has no patch that applies.
 
     `exists` says whether the commit has a path.
     """
 
     tests: Patched
     patch: Patched
-    gold: Patched | str | None
+    gold: Patched | None
     exists: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The results of all runs. `blame` says why nothing could run, if not due to the prediction.
+    """The given tests by success, and `absent` ids that the run does not know under any name.
 
-    `log` has the ends of their outputs.
+    `blame` says why nothing could run, if not due to the prediction. `log` has the ends of outputs.
     """
 
-    judged: Judged
+    status: GivenStatus
+    absent: tuple[str, ...]
     reason: str
     ended: str
     runner: str
@@ -167,15 +143,18 @@ class Findings:
     blame: str = ""
     log: str = ""
 
+    @property
+    def resolved(self) -> bool:
+        """Whether every given test succeeds."""
+        return _resolved(self.status)
 
-def why_no_tests(suite: Suite, tools: Tools, *, named: bool) -> str:
-    """Return why no test can run at all, or "". `named`: a spec names the environment."""
+
+def why_no_tests(suite: Suite, tools: Tools) -> str:
+    """Return why no test can run at all, or ""."""
     if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
         return tools.problem
     if tools.toolchain.missing:
         return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
-    if named and STANDS_IN in suite.settings:
-        return "pytest is not in the environment: add it to the packages of the spec"
     return ""
 
 
@@ -196,18 +175,22 @@ class GivenTests:
         """Run and judge the tests. Raises SandboxError."""
         run = self._run(_PATCHED, self.trees.patch.changes)
         results = Results(run, self._test_id)
-        judged = judge_given(self.case.fail_to_pass, self.case.pass_to_pass, results)
+        fixed = tuple(dict.fromkeys(self.case.fail_to_pass))
+        passing = tuple(dict.fromkeys(self.case.pass_to_pass))
+        status = GivenStatus(FAIL_TO_PASS=results.split(fixed), PASS_TO_PASS=results.split(passing))
+        absent = tuple(test for test in (*fixed, *passing) if not results.knows(test))
         blame = "" if executed(run) else self._blame()
-        doubt = self._doubt(run) if judged.resolved else ""
+        doubt = self._doubt(run) if _resolved(status) else ""
         python = self.tools.interpreter
         by = f" by {python.path} (Python {python.version})" if python else ""
         return Findings(
-            judged=judged,
-            reason=_reason(judged, run, doubt),
+            status=status,
+            absent=absent,
+            reason=_reason(status, run, doubt),
             ended=run.ended,
             runner=f"{self.suite.runner}: {self.suite.why}{by}",
             suspicion=doubt,
-            notes=_notes(judged, run, self.trees.gold),
+            notes=_notes(absent, run),
             blame=blame,
             log="\n".join(_logged(where, run) for where, run in self.runs.items()),
         )
@@ -244,20 +227,17 @@ class GivenTests:
         (run,) = self.executor.run([Task(job, changes, where, again=True)], self.cancel)
         return run
 
-    def _gold(self) -> TestRun | None:
-        gold = self.trees.gold
-        if not isinstance(gold, Patched):
-            return None
-        same = gold.changes == self.trees.patch.changes
-        return self._run(_PATCHED if same else _GOLD, gold.changes)
-
     def _blame(self) -> str:
         """Return why nothing could run, if that is not due to the prediction."""
-        gold = self._gold()
-        other = self._run(_BASE, ()) if gold is None else gold
+        gold = self.trees.gold
+        if gold is None:
+            tree, other = "without the prediction", self._run(_BASE, ())
+        else:
+            same = gold.changes == self.trees.patch.changes
+            other = self._run(_PATCHED if same else _GOLD, gold.changes)
+            tree = "with the row's own patch"
         if executed(other):
             return ""
-        tree = "without the prediction" if gold is None else "with the row's own patch"
         return f"no test can be run {tree} either: {how_it_ended(other)}; {_last_output(other)}"
 
     def _doubt(self, run: TestRun) -> str:
@@ -283,11 +263,15 @@ def _logged(where: str, run: TestRun) -> str:
     return f"==> {where}\n$ {shlex.join(run.command)}\n{run.output_tail}\n==> {ended}\n"
 
 
-def _reason(judged: Judged, run: TestRun, doubt: str) -> str:
+def _resolved(status: GivenStatus) -> bool:
+    return not (status.FAIL_TO_PASS.failure or status.PASS_TO_PASS.failure)
+
+
+def _reason(status: GivenStatus, run: TestRun, doubt: str) -> str:
     parts = []
     for name, tests in (
-        ("FAIL_TO_PASS", judged.status.FAIL_TO_PASS),
-        ("PASS_TO_PASS", judged.status.PASS_TO_PASS),
+        ("FAIL_TO_PASS", status.FAIL_TO_PASS),
+        ("PASS_TO_PASS", status.PASS_TO_PASS),
     ):
         total = len(tests.success) + len(tests.failure)
         if total:
@@ -296,24 +280,20 @@ def _reason(judged: Judged, run: TestRun, doubt: str) -> str:
         parts.append(how_it_ended(run))
     if doubt:
         parts.append(doubt)
-    failing = (*judged.status.FAIL_TO_PASS.failure, *judged.status.PASS_TO_PASS.failure)
+    failing = (*status.FAIL_TO_PASS.failure, *status.PASS_TO_PASS.failure)
     if any(run.failures.get(test) for test in failing):
         parts.append(f"first failure: {first_failure(run, failing)}")
     return "; ".join(parts)
 
 
-def _last_output(run: TestRun) -> str:
-    said = [line.strip() for line in run.output_tail.splitlines() if line.strip("=_- \t")]
-    return " / ".join(said[-_LAST_LINES:])
-
-
-def _notes(judged: Judged, run: TestRun, gold: Patched | str | None) -> tuple[str, ...]:
-    notes = []
+def _notes(absent: Sequence[str], run: TestRun) -> tuple[str, ...]:
     if not executed(run):
-        notes.append(f"no test ran: {how_it_ended(run)}; {_last_output(run)}")
-    elif judged.absent:
-        what = number(len(judged.absent), "given id")
-        notes.append(f"{what} the run does not know: {listed(judged.absent)}")
-    if isinstance(gold, str):
-        notes.append(f"the row's own patch does not apply: {gold}")
-    return tuple(notes)
+        return (f"no test ran: {how_it_ended(run)}; {_last_output(run)}",)
+    if absent:
+        return (f"{number(len(absent), 'given id')} the run does not know: {listed(absent)}",)
+    return ()
+
+
+def _last_output(run: TestRun) -> str:
+    lines = [line.strip() for line in run.output_tail.splitlines() if line.strip("=_- \t")]
+    return " / ".join(lines[-_LAST_LINES:])

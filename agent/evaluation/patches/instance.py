@@ -7,28 +7,23 @@ so that no prediction replaces them.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.datasets import Prediction, ScoringInstance
+from agent.datasets import InputProblem, Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
-from agent.evaluation.patches.given_tests import (
-    Findings,
-    GivenTests,
-    Trees,
-    why_no_tests,
-)
+from agent.evaluation.patches.given_tests import Findings, GivenTests, Trees, why_no_tests
 from agent.evaluation.patches.report import (
     ErrorKind,
     PatchOutcome,
-    ResultFolder,
     Scored,
     key_of,
+    read_scored,
+    write_scored,
 )
 from agent.repository import (
     CommitTree,
@@ -40,18 +35,8 @@ from agent.repository import (
     take_snapshot,
 )
 from agent.types.protocols import Snapshot
-from agent.verify import (
-    SuiteExecutor,
-    ValidationOptions,
-    group_changes,
-    import_roots,
-)
-from agent.verify.environments import (
-    Environment,
-    Environments,
-    Prepared,
-    digest_environment,
-)
+from agent.verify import SuiteExecutor, ValidationOptions, group_changes, import_roots
+from agent.verify.environments import Environment, Environments, digest_environment
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 
 
@@ -65,6 +50,10 @@ class Means:
     sandboxes: Sandboxes
     options: ValidationOptions
     environments: Environments | None = None
+
+    def image(self, case: ScoringInstance) -> str:
+        """Return the name of the image of an instance, "" for none."""
+        return self.sandboxes.image(case.instance_id, case.repo, case.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,46 +78,61 @@ class _Setback(Exception):
         self.log = log
 
 
-def score(order: Order, means: Means, folder: ResultFolder, cancel: threading.Event) -> Scored:
-    """Judge one prediction, or return the kept result of the same prediction.
+def build_environments(
+    orders: Iterable[Order | InputProblem], means: Means, cancel: threading.Event
+) -> None:
+    """Build what the instances need, so that none is judged if something cannot be built.
 
-    Problems with the instance or its environment are in the result. Raises OSError if the result
-    cannot be written.
+    Raises ConfigurationError, which names the table of the environments file.
+    """
+    for order in orders:
+        if isinstance(order, InputProblem) or means.environments is None or cancel.is_set():
+            continue
+        environment = _environment(order.case, means)
+        if environment is None or means.image(order.case):
+            continue
+        try:
+            means.environments.build(environment)
+        except ConfigurationError as error:
+            if not cancel.is_set():
+                table = f'[projects."{order.case.repo}"] (or its ranges, or [default])'
+                raise ConfigurationError(f"--environments: {table}: {error}") from None
+
+
+def score(order: Order, means: Means, folder: Path, cancel: threading.Event) -> Scored | None:
+    """Judge one prediction, or return the result of the same prediction in its `folder`.
+
+    Problems with the instance or its environment are in the result; None if `cancel` ended it.
+    Raises OSError if the result cannot be written.
     """
     started = time.monotonic()
     try:
         scored, log = _scored(order, means, folder, cancel)
     except _Setback as back:
-        log = back.log
-        error: ErrorKind = "stopped" if back.outcome == "error" and cancel.is_set() else back.error
-        scored = _result(order, back.outcome, error=error, reason=back.reason)
-    if log is not None and scored.error != "stopped":
-        seconds = round(time.monotonic() - started, 3)
-        scored = scored.model_copy(update={"seconds": seconds})
-        folder.write(scored, order.prediction.patch, log)
+        scored, log = _result(order, back.outcome, error=back.error, reason=back.reason), back.log
+    if scored.kept:
+        return scored
+    if cancel.is_set():
+        return None
+    scored = scored.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+    write_scored(folder, scored, order.prediction.patch, log)
     return scored
 
 
 def _scored(
-    order: Order, means: Means, folder: ResultFolder, cancel: threading.Event
-) -> tuple[Scored, str | None]:
-    """Return the result and the log of its runs; no log for the kept result of an earlier run."""
+    order: Order, means: Means, folder: Path, cancel: threading.Event
+) -> tuple[Scored, str]:
+    """Return the result and the log of its runs."""
     if not order.prediction.patch:
         raise _Setback("empty-patch", "no patch")
     with _commit(order) as (git, commit):
         trees = _trees(order, CommitTree(git, commit), commit)
-    environment, case = None, order.case
-    if means.environments is not None:
-        environment = means.environments.environment(case.repo, case.version)
-    image = means.sandboxes.image(order.case.instance_id, order.case.repo, order.case.version)
-    key = _key(order, means, environment, image)
-    kept = folder.read(key)
-    if kept is not None:
-        return kept.model_copy(update={"kept": True}), None
+    environment = _environment(order.case, means)
+    key = _key(order, means, environment)
+    if (earlier := read_scored(folder, key)) is not None:
+        return earlier, ""
     snapshot = _snapshot(order, commit)
-    findings, words = _run(order, means, trees, snapshot, environment, image, cancel)
-    if cancel.is_set():
-        raise _Setback("error", "stopped before its end", "stopped")
+    findings, words = _run(order, means, trees, snapshot, environment, cancel)
     return _of_findings(order, findings, key, words), findings.log
 
 
@@ -158,12 +162,12 @@ def _trees(order: Order, tree: CommitTree, commit: str) -> Trees:
     if isinstance(patch, str):
         raise _Setback("not-applied", patch)
     gold = _applied(case.patch, tree) if case.patch else None
-    return Trees(tests, patch, gold, tree.has)
+    return Trees(tests, patch, gold if isinstance(gold, Patched) else None, tree.has)
 
 
-def _applied(text: str | None, tree: CommitTree) -> Patched | str:
+def _applied(text: str, tree: CommitTree) -> Patched | str:
     """Return the changes of a patch, or why it does not apply."""
-    if not text or not text.strip():
+    if not text.strip():
         return Patched(())
     try:
         return apply_patch(text.encode("utf-8", "surrogatepass"), tree)
@@ -171,14 +175,20 @@ def _applied(text: str | None, tree: CommitTree) -> Patched | str:
         return str(error)
 
 
-def _key(order: Order, means: Means, environment: Environment | None, image: str) -> str:
+def _environment(case: ScoringInstance, means: Means) -> Environment | None:
+    if means.environments is None:
+        return None
+    return means.environments.environment(case.repo, case.version)
+
+
+def _key(order: Order, means: Means, environment: Environment | None) -> str:
     options = means.options
     return key_of(
         {
             "patch": order.prediction.patch,
             "row": order.case.model_dump(mode="json"),
             "environment": digest_environment(environment) if environment else "",
-            "image": image,
+            "image": means.image(order.case),
             "python": [str(options.python or ""), options.virtual_env or ""],
             "test_cmd": options.test_cmd or "",
             "timeout": options.timeout,
@@ -203,8 +213,8 @@ def _without_steering(
     What configures the tests stays if the row's own patch changes it too. `modules` are those of
     the interpreter.
     """
-    patch, gold = trees.patch, trees.gold
-    allow = {c.path for c in gold.changes} if isinstance(gold, Patched) else set[str]()
+    patch = trees.patch
+    allow = {change.path for change in trees.gold.changes} if trees.gold else set[str]()
     roots = import_roots(snapshot, patch.changes)
     groups = group_changes(patch.changes, snapshot, roots, allow=allow, installed=modules)
     own = {change.path for change in trees.tests.changes}
@@ -216,11 +226,8 @@ def _without_steering(
     notes += [f"left out of the run: {what}" for what in patch.left_out]
     lifted = groups.lifted.items()
     notes += [f"the row's own patch changes {path} too: {reason}" for path, reason in lifted]
-    notes += [
-        f"{change.path} of the patch gave way to the test patch"
-        for change in patch.changes
-        if change.path in own
-    ]
+    replaced = [change.path for change in patch.changes if change.path in own]
+    notes += [f"{path} of the patch gave way to the test patch" for path in replaced]
     return replace(trees, patch=Patched(groups.source)), tuple(notes)
 
 
@@ -233,26 +240,25 @@ def _run(
     trees: Trees,
     snapshot: Snapshot,
     environment: Environment | None,
-    image: str,
     cancel: threading.Event,
 ) -> tuple[Findings, str]:
     """Run the tests. Return the findings and a description of the environment."""
+    image = means.image(order.case)
+    changed = [change.path for change in trees.patch.changes]
     try:
         sandbox = means.sandboxes.get(image)
         options, words = _options(order.case, means, snapshot, environment, image)
     except (ConfigurationError, SandboxError) as error:
         raise _Setback("error", str(error), "environment") from None
-    changed = [change.path for change in trees.patch.changes]
     try:
         with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as executor:
             suite, tools = executor.suite(changed, cancel)
-            problem = why_no_tests(suite, tools, named=environment is not None)
+            problem = why_no_tests(suite, tools)
             if problem:
                 raise _Setback("error", problem, "environment")
             trees, notes = _without_steering(trees, snapshot, tools.modules)
-            findings = GivenTests(
-                executor, snapshot, suite, tools, order.case, trees, cancel
-            ).findings()
+            tests = GivenTests(executor, snapshot, suite, tools, order.case, trees, cancel)
+            findings = tests.findings()
     except WorkspaceError as error:
         raise _Setback("not-applied", str(error)) from None
     except ConfigurationError as error:
@@ -277,7 +283,7 @@ def _options(
     if image:
         around = means.environments.surroundings(environment, snapshot, case.version)
         return replace(options, setup=around), f"image {image}"
-    prepared: Prepared = means.environments.prepare(environment, snapshot, case.version)
+    prepared = means.environments.prepare(environment, snapshot, case.version)
     chosen = replace(options, python=prepared.python, setup=prepared.surroundings)
     return chosen, prepared.words
 
@@ -286,28 +292,26 @@ def _options(
 
 
 def _result(order: Order, outcome: PatchOutcome, **more: object) -> Scored:
-    prediction = order.prediction
     values = {
         "instance_id": order.case.instance_id,
-        "model": prediction.model_name_or_path,
         "outcome": outcome,
-        "patch_is_None": prediction.model_patch is None,
-        "patch_exists": bool(prediction.patch),
+        "patch_is_None": order.prediction.model_patch is None,
+        "patch_exists": bool(order.prediction.patch),
         **more,
     }
     return Scored.model_validate(values)
 
 
 def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scored:
-    resolved = findings.judged.resolved and not findings.suspicion
+    resolved = findings.resolved and not findings.suspicion
     return _result(
         order,
         "resolved" if resolved else "unresolved",
         reason=findings.reason,
         patch_successfully_applied=True,
         resolved=resolved,
-        tests_status=findings.judged.status,
-        absent=findings.judged.absent,
+        tests_status=findings.status,
+        absent=findings.absent,
         suspicion=findings.suspicion,
         ended=findings.ended,
         environment=words,
@@ -317,49 +321,39 @@ def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scor
     )
 
 
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_FIELDS = ("instance_id", "id_1776", "repo", "version")
-
-
 class Sandboxes:
-    """Provides sandboxes whose isolation was checked: one for all instances, or one for each image.
-
-    Thread-safe.
-    """
+    """Provides a sandbox for each image, whose isolation was checked. Thread-safe."""
 
     def __init__(self, make: Callable[[str | None], Sandbox], template: str | None = None) -> None:
         """`make` takes an image or None. Raises ConfigurationError for an unknown field."""
-        for name in _FIELD.findall(template or ""):
-            if name not in _FIELDS:
-                raise ConfigurationError(
-                    f"--image-template {template}: no field {{{name}}}; there are "
-                    + ", ".join(f"{{{field}}}" for field in _FIELDS)
-                )
         self._make = make
-        self._template = template
+        self._template = template or ""
         self._lock = threading.Lock()
-        self._one_for_all = not _FIELD.search(template or "")
-        self._known: dict[str, Sandbox] = {}
+        self._checked: dict[str, Sandbox] = {}
+        try:
+            self.image("")
+        except (LookupError, ValueError, AttributeError) as error:
+            raise ConfigurationError(
+                f"--image-template {template}: no field {error}; there are {{instance_id}}, "
+                "{id_1776}, {repo} and {version}"
+            ) from None
 
     def image(self, instance_id: str, repo: str = "", version: str = "") -> str:
         """Return the lower-case image name of an instance, "" for none."""
         name = instance_id.lower()
-        values = {
-            "instance_id": name,
-            "id_1776": name.replace("__", "_1776_"),  # the names of SWE-bench's own images
-            "repo": repo.lower().replace("/", "__"),
-            "version": version,
-        }
-        return _FIELD.sub(lambda match: values[match[1]], self._template or "")
+        return self._template.format(
+            instance_id=name,
+            id_1776=name.replace("__", "_1776_"),  # the names of SWE-bench's own images
+            repo=repo.lower().replace("/", "__"),
+            version=version,
+        )
 
     def get(self, image: str) -> Sandbox:
         """Return the sandbox of an image; "" stands for none.
 
         Raises ConfigurationError and SandboxError if it cannot be used here.
         """
-        if not self._one_for_all:
-            return check_isolation(self._make(image))
         with self._lock:
-            if image not in self._known:
-                self._known[image] = check_isolation(self._make(image or None))
-            return self._known[image]
+            if image not in self._checked:
+                self._checked[image] = check_isolation(self._make(image or None))
+            return self._checked[image]

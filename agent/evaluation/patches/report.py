@@ -1,15 +1,7 @@
-"""The report of an evaluation: the shape of the SWE-bench harness, and further fields.
+"""The results of an evaluation, and its report in the shape of the SWE-bench harness.
 
-An instance has `patch_is_None`, `patch_exists`, `patch_successfully_applied`, `resolved` and
-`tests_status`. A run has counts, lists of ids, and `schema_version` 2. Source: the reports that
-`swebench.harness.run_evaluation` writes, by their field names.
-
-The folder with the results of an evaluation, which a later one continues.
-
-FOLDER/instances/ID/result.json       the result (`Scored`), with the key of its inputs
-FOLDER/instances/ID/report.json       the report of one instance in the shape of the harness
-FOLDER/instances/ID/patch.diff        the prediction
-FOLDER/instances/ID/test_output.txt   the output of the test runs
+Source of the shape: the reports that `swebench.harness.run_evaluation` writes, by their field
+names. docs/reference/data-formats.md has the files of an instance's folder.
 """
 
 from __future__ import annotations
@@ -17,24 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.datasets import InputProblem, folder_name
-from agent.errors import Status
+from agent.evaluation.table import markdown_table
 from agent.results.kept import PATCH, read_result
 from agent.shared.files import replace_file
 from agent.types import Verdict
 
-PatchOutcome = Literal["resolved", "unresolved", "empty-patch", "not-applied", "error"]
-
-# "stopped" means stopped by the user. Such a result is not saved.
-ErrorKind = Literal[
-    "", "row", "repository", "test-patch", "environment", "sandbox", "crash", "stopped"
-]
+PatchOutcome = Literal["resolved", "unresolved", "not-applied", "empty-patch", "error"]
+ErrorKind = Literal["", "row", "repository", "test-patch", "environment", "sandbox", "crash"]
 
 # The version number that the harness gives to reports of this shape.
 SCHEMA_VERSION = 2
@@ -61,19 +50,16 @@ class GivenStatus(_Value):
 
 
 class OwnVerdict(_Value):
-    """Status and verdict of `agent batch` for an instance, as in its verdict.json.
-
-    `same_patch` says whether the prediction is the patch that `agent batch` judged.
-    """
+    """Status and verdict of `agent batch`; `same_patch`: of the prediction, not of another one."""
 
     status: str
     verdict: str | None
     same_patch: bool = True
 
 
-_OF_HARNESS = (
-    "patch_is_None", "patch_exists", "patch_successfully_applied", "resolved", "tests_status",
-)  # fmt: skip
+_OF_HARNESS = frozenset(
+    ("patch_is_None", "patch_exists", "patch_successfully_applied", "resolved", "tests_status")
+)
 
 
 class Scored(_Value):
@@ -81,12 +67,10 @@ class Scored(_Value):
 
     If `outcome` is "error", `error` is the kind of problem, and the patch was not judged. `absent`
     are given ids that are not in the run. `suspicion` says why the run is not credible; such an
-    instance is not resolved. `key` identifies the inputs of the result. `kept` marks a result of an
-    earlier run and is not written.
+    instance is not resolved. `key` identifies the inputs; `kept` marks a result of an earlier run.
     """
 
     instance_id: str
-    model: str = ""
     outcome: PatchOutcome
     error: ErrorKind = ""
     reason: str = ""
@@ -120,21 +104,25 @@ class ShareWithInterval(_Value):
     low: float | None = None
     high: float | None = None
 
+    def in_words(self) -> str:
+        """Return such as "3 of 4 (75.0%, 95% interval 30.1–95.4%)"."""
+        text = f"{self.count} of {self.total}"
+        if self.share is None or self.low is None or self.high is None:
+            return text
+        low, high = 100 * self.low, 100 * self.high
+        return f"{text} ({100 * self.share:.1f}%, 95% interval {low:.1f}–{high:.1f}%)"
+
 
 class Confusion(_Value):
     """Our verdicts against the outcomes of the tests.
 
     `counts` has a row for each verdict and a column for each outcome. `verified_right` is the share
-    of resolved among VERIFIED, `accepted_right` among accepted; `resolved_verified` is that of
-    VERIFIED among resolved. Errors are in no share; a patch that does not apply or is empty is not
-    resolved.
+    of resolved among VERIFIED, without errors.
     """
 
-    counts: Mapping[str, Mapping[str, int]] = Field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]]
     verified_right: ShareWithInterval
-    accepted_right: ShareWithInterval
-    resolved_verified: ShareWithInterval
-    other_patches: int = 0
+    other_patches: int
 
 
 class RunReport(_Value):
@@ -155,29 +143,13 @@ class RunReport(_Value):
     unresolved_ids: tuple[str, ...]
     error_ids: tuple[str, ...]
     schema_version: int = SCHEMA_VERSION
-    not_applied_ids: tuple[str, ...] = ()
-    pending_ids: tuple[str, ...] = ()
-    problems: tuple[InputProblem, ...] = ()
-    instances: Mapping[str, Scored] = Field(default_factory=dict)
-    confusion: Confusion | None = None
+    not_applied_ids: tuple[str, ...]
+    pending_ids: tuple[str, ...]
+    problems: tuple[InputProblem, ...]
+    instances: Mapping[str, Scored]
+    confusion: Confusion | None
     resolved_share: ShareWithInterval
-    seconds: float = 0.0
-
-
-# 95% of the normal distribution is within this many standard deviations.
-_Z = 1.959963984540054
-
-NONE = "none"
-"""The row of patches without a verdict."""
-
-_ROWS = (*(verdict.value for verdict in Verdict), NONE)
-_COLUMNS: tuple[PatchOutcome, ...] = (
-    "resolved",
-    "unresolved",
-    "not-applied",
-    "empty-patch",
-    "error",
-)
+    seconds: float
 
 
 def read_own(run: Path, instance_id: str, patch: str) -> OwnVerdict | None:
@@ -194,33 +166,25 @@ def read_own(run: Path, instance_id: str, patch: str) -> OwnVerdict | None:
     return OwnVerdict(status=record.status.value, verdict=record.verdict, same_patch=same)
 
 
-def confusion(scored: Iterable[Scored], own: Mapping[str, OwnVerdict]) -> Confusion:
+def _confusion(scored: Sequence[Scored]) -> Confusion:
     """Count verdicts against outcomes, for verdicts of the patch that was evaluated."""
-    counts: dict[str, dict[str, int]] = {row: _none_yet() for row in _ROWS}
-    others, pairs = 0, []
-    for one in scored:
-        verdict = own.get(one.instance_id)
-        if verdict is not None and not verdict.same_patch:
-            others += 1
-            continue
-        row = (verdict.verdict if verdict else None) or NONE
-        counts.setdefault(row, _none_yet())[one.outcome] += 1
-        if one.outcome != "error" and verdict is not None:
-            pairs.append((row, verdict.status, one.outcome == "resolved"))
-    verified = [right for row, _, right in pairs if row == Verdict.VERIFIED]
-    accepted = [right for _, status, right in pairs if status == Status.ACCEPTED]
-    resolved = [row == Verdict.VERIFIED for row, _, right in pairs if right]
+    same = [one for one in scored if one.own is None or one.own.same_patch]
+    counts = Counter(((one.own and one.own.verdict) or "none", one.outcome) for one in same)
+    columns = get_args(PatchOutcome)
+    rows = {
+        row: {column: counts[row, column] for column in columns}
+        for row in (*(verdict.value for verdict in Verdict), "none")
+    }
+    verified = rows[Verdict.VERIFIED]
     return Confusion(
-        counts={row: found for row, found in counts.items() if any(found.values())},
-        verified_right=share(sum(verified), len(verified)),
-        accepted_right=share(sum(accepted), len(accepted)),
-        resolved_verified=share(sum(resolved), len(resolved)),
-        other_patches=others,
+        counts={row: cells for row, cells in rows.items() if any(cells.values())},
+        verified_right=share(verified["resolved"], sum(verified.values()) - verified["error"]),
+        other_patches=len(scored) - len(same),
     )
 
 
-def _none_yet() -> dict[str, int]:
-    return {str(outcome): 0 for outcome in _COLUMNS}
+# 95% of the normal distribution is within this many standard deviations.
+_Z = 1.959963984540054
 
 
 def share(count: int, total: int) -> ShareWithInterval:
@@ -248,58 +212,49 @@ def make_report(
     submitted: Sequence[str],
     scored: Sequence[Scored],
     problems: Sequence[InputProblem],
-    own: Mapping[str, OwnVerdict] | None,
     seconds: float,
+    *,
+    compared: bool = False,
 ) -> RunReport:
     """Return the report of the selected rows `ids`, in their order.
 
-    `submitted` are the ids of predictions that count, `scored` the results in any order, `own` our
-    verdicts by id, None without a run to compare with.
+    `submitted` are the ids of predictions that count, in the order of `ids`; `scored` the results
+    in any order; `compared`: they have our verdicts, if any.
     """
-    place = {name: number for number, name in enumerate(ids)}
-    ordered = sorted(scored, key=lambda one: place[one.instance_id])
+    by_id = {one.instance_id: one for one in scored}
+    ordered = {name: by_id[name] for name in ids if name in by_id}
 
-    def names(*outcomes: str) -> tuple[str, ...]:
-        return tuple(one.instance_id for one in ordered if one.outcome in outcomes)
+    def names(*outcomes: PatchOutcome) -> tuple[str, ...]:
+        return tuple(name for name, one in ordered.items() if one.outcome in outcomes)
 
-    done = {one.instance_id for one in ordered}
-    sent = sorted(submitted, key=place.__getitem__)
-    completed, empty = names("resolved", "unresolved"), names("empty-patch")
-    errors = names("not-applied", "error")  # the harness counts both as errors
-    return RunReport(
-        total_instances=len(ids),
-        submitted_instances=len(sent),
-        completed_instances=len(completed),
-        resolved_instances=len(names("resolved")),
-        unresolved_instances=len(names("unresolved")),
-        empty_patch_instances=len(empty),
-        error_instances=len(errors),
-        completed_ids=completed,
-        incomplete_ids=tuple(name for name in ids if name not in set(sent)),
-        empty_patch_ids=empty,
-        submitted_ids=tuple(sent),
-        resolved_ids=names("resolved"),
-        unresolved_ids=names("unresolved"),
-        error_ids=errors,
-        not_applied_ids=names("not-applied"),
-        pending_ids=tuple(name for name in sent if name not in done),
-        problems=tuple(problems),
-        instances={
-            one.instance_id: one.model_copy(update={"own": (own or {}).get(one.instance_id)})
-            for one in ordered
-        },
-        confusion=None if own is None else confusion(ordered, own),
-        resolved_share=share(
-            len(names("resolved")),
-            len(names("resolved", "unresolved", "not-applied", "empty-patch")),
-        ),
-        seconds=round(seconds, 3),
-    )
+    lists = {
+        "submitted": tuple(submitted),
+        "completed": names("resolved", "unresolved"),
+        "resolved": names("resolved"),
+        "unresolved": names("unresolved"),
+        "empty_patch": names("empty-patch"),
+        "error": names("not-applied", "error"),  # the harness counts both as errors
+    }
+    values: dict[str, object] = {
+        f"{kind}_instances": len(members) for kind, members in lists.items()
+    }
+    values |= {f"{kind}_ids": members for kind, members in lists.items()}
+    values |= {
+        "total_instances": len(ids),
+        "incomplete_ids": tuple(name for name in ids if name not in set(submitted)),
+        "not_applied_ids": names("not-applied"),
+        "pending_ids": tuple(name for name in submitted if name not in ordered),
+        "problems": tuple(problems),
+        "instances": ordered,
+        "confusion": _confusion(list(ordered.values())) if compared else None,
+        "resolved_share": share(len(names("resolved")), len(ordered) - len(names("error"))),
+        "seconds": round(seconds, 3),
+    }
+    return RunReport.model_validate(values)
 
 
 # ---------------------------------------------------------------------------------- as text
 
-_MOST_LINES = 40
 _REASON = 140
 _MARKS = {"resolved": "✓", "unresolved": "✗", "not-applied": "✗", "empty-patch": "–", "error": "!"}
 
@@ -310,82 +265,35 @@ def render(report: RunReport) -> str:
 
 
 def _lines(report: RunReport) -> Iterator[str]:
-    yield (
-        f"{report.submitted_instances} predictions for {report.total_instances} instances: "
-        f"{report.resolved_instances} resolved, {report.unresolved_instances} unresolved, "
-        f"{len(report.not_applied_ids)} did not apply, "
-        f"{report.empty_patch_instances} without a patch, "
-        f"{report.error_instances - len(report.not_applied_ids)} could not be evaluated"
-        + (f", {len(report.pending_ids)} still to be done" if report.pending_ids else "")
-    )
-    if report.resolved_share.total:
-        yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
-    yield ""
-    yield from _instances(report)
+    counts = Counter(one.outcome for one in report.instances.values())
+    outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in get_args(PatchOutcome))
+    pending = f", {len(report.pending_ids)} still to be done" if report.pending_ids else ""
+    total = f"{report.submitted_instances} predictions for {report.total_instances} instances"
+    yield f"{total}: {outcomes}{pending}"
+    yield f"resolved: {report.resolved_share.in_words()} of all that could be evaluated\n"
+    width = max(map(len, report.instances), default=0)
+    for name, one in report.instances.items():
+        verdict = f" [{one.own.verdict or one.own.status}]" if one.own else ""
+        reason = one.reason if len(one.reason) <= _REASON else one.reason[:_REASON] + "…"
+        yield f"{_MARKS[one.outcome]} {name.ljust(width)}  {one.outcome}{verdict}  {reason}"
     if report.confusion is not None:
-        yield ""
-        yield from _verdicts(report.confusion)
+        head = ["our verdict", *get_args(PatchOutcome)]
+        rows = [[row, *map(str, c.values())] for row, c in report.confusion.counts.items()]
+        yield "\n" + markdown_table(head, rows)
+        yield f"VERIFIED and resolved: {report.confusion.verified_right.in_words()}"
+        if report.confusion.other_patches:
+            yield f"{report.confusion.other_patches} verdicts are of other patches"
     if report.problems:
-        yield ""
-        yield f"entries that do not count ({len(report.problems)}):"
-        yield from (f"  {p.place}: {p.reason}" for p in report.problems[:_MOST_LINES])
-        yield from _more(len(report.problems))
+        yield f"\nentries that do not count ({len(report.problems)}):"
+        yield from (f"  {problem.place}: {problem.reason}" for problem in report.problems)
 
 
-def _instances(report: RunReport) -> Iterator[str]:
-    shown = list(report.instances.items())[:_MOST_LINES]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, entry in shown:
-        verdict = f" [{entry.own.verdict or entry.own.status}]" if entry.own else ""
-        reason = entry.reason if len(entry.reason) <= _REASON else entry.reason[:_REASON] + "…"
-        yield f"{_MARKS[entry.outcome]} {name.ljust(width)}  {entry.outcome}{verdict}  {reason}"
-    yield from _more(len(report.instances))
-
-
-def _more(total: int) -> Iterator[str]:
-    if total > _MOST_LINES:
-        yield f"  and {total - _MOST_LINES} more (the report has all)"
-
-
-def _verdicts(found: Confusion) -> Iterator[str]:
-    columns = [
-        c for c in ("resolved", "unresolved", "not-applied", "empty-patch", "error")
-        if any(row.get(c) for row in found.counts.values())
-    ]  # fmt: skip
-    rows = [[row, *(str(counts[c]) for c in columns)] for row, counts in found.counts.items()]
-    yield from _table(["our verdict", *columns], rows)
-    yield f"VERIFIED and resolved: {in_words(found.verified_right)}"
-    yield f"accepted and resolved: {in_words(found.accepted_right)}"
-    yield f"resolved and VERIFIED: {in_words(found.resolved_verified)}"
-    if found.other_patches:
-        yield f"{found.other_patches} verdicts are of other patches than these and are left out"
-
-
-def in_words(share: ShareWithInterval) -> str:
-    """Return the share as text, such as "3 of 4 (75.0%, 95% interval 30.1–95.4%)"."""
-    if share.share is None or share.low is None or share.high is None:
-        return f"{share.count} of {share.total}"
-    low, high = 100 * share.low, 100 * share.high
-    return (
-        f"{share.count} of {share.total} ({100 * share.share:.1f}%, "
-        f"95% interval {low:.1f}–{high:.1f}%)"
-    )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for cells in (head, ["-" * width for width in widths], *rows):
-        first, *rest = (
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        yield "  ".join((first, *rest)).rstrip()
-
+# ------------------------------------------------------------------------------------ as files
 
 RESULT, REPORT, LOG = "result.json", "report.json", "test_output.txt"
 
 # A new number makes all earlier results invalid.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def key_of(parts: Mapping[str, Any]) -> str:
@@ -394,33 +302,24 @@ def key_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class ResultFolder:
-    """The results of one instance. Writing creates the folder. Methods raise OSError."""
-
-    def __init__(self, folder: Path, instance_id: str, *, fresh: bool = False) -> None:
-        """With `fresh`, earlier results are ignored."""
-        self._folder = folder / "instances" / folder_name(instance_id)
-        self._fresh = fresh
-
-    def read(self, key: str) -> Scored | None:
-        """Return the result of an earlier run with this key, None if there is none."""
-        if self._fresh:
-            return None
-        try:
-            found = Scored.model_validate_json((self._folder / RESULT).read_bytes())
-        except (OSError, ValidationError):
-            return None
-        return found if found.key == key else None
-
-    def write(self, scored: Scored, patch: str, log: str = "") -> None:
-        """Write a result, `result.json` last. `log` is the output of the test runs."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._folder / LOG, [log.encode("utf-8", "replace")])
-        replace_file(self._folder / PATCH, [patch.encode("utf-8", "surrogatepass")])
-        report = {scored.instance_id: scored.of_harness()}
-        replace_file(self._folder / REPORT, [_json(report)])
-        replace_file(self._folder / RESULT, [_json(scored.model_dump(mode="json"))])
+def read_scored(folder: Path, key: str) -> Scored | None:
+    """Return the result in an instance's folder if it has this key."""
+    try:
+        scored = Scored.model_validate_json((folder / RESULT).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return scored.model_copy(update={"kept": True}) if scored.key == key else None
 
 
-def _json(value: Any) -> bytes:
+def write_scored(folder: Path, scored: Scored, patch: str, log: str = "") -> None:
+    """Write a result, `result.json` last; `log` is the output of the test runs. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / LOG, [log.encode("utf-8", "replace")])
+    replace_file(folder / PATCH, [patch.encode("utf-8", "surrogatepass")])
+    replace_file(folder / REPORT, [as_json({scored.instance_id: scored.of_harness()})])
+    replace_file(folder / RESULT, [as_json(scored.model_dump(mode="json"))])
+
+
+def as_json(value: Any) -> bytes:
+    """Return indented JSON in ASCII."""
     return (json.dumps(value, indent=2) + "\n").encode("ascii")

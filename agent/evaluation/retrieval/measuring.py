@@ -9,7 +9,7 @@ import asyncio
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -35,15 +35,11 @@ from agent.wiring import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.settings import Settings
     from agent.types import ContextBundle, Ranking
     from agent.types.protocols import Reporter, Retriever
 
 MAX_FUNCTIONS = 100
-
-_DIED = "the worker process died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +77,9 @@ def measure_all(
             del open_jobs[id(futures[future])]
             yield futures[future], measured
     for job in open_jobs.values():  # alone, because one of these kills its process
-        with _pool(flags, budgets, 1) as pool:
-            try:
-                measured = pool.submit(_measure, job).result()
-            except BrokenExecutor:
-                measured = Measurement(skipped=_DIED)
+        measured = Measurement(skipped="the worker process died")
+        with _pool(flags, budgets, 1) as pool, suppress(BrokenExecutor):
+            measured = pool.submit(_measure, job).result()
         yield job, measured
 
 
@@ -105,78 +99,70 @@ def _pool(
 # ------------------------------------------------------------------------------- the worker process
 
 
-class Measurer:
-    """Measures instances with one retriever. It chunks files in this process only.
+async def measure(
+    job: MeasureJob,
+    settings: Settings,
+    retriever: Retriever,
+    budgets: Sequence[int],
+    reporter: Reporter,
+) -> Measurement:
+    """Return the row of a job, packed also into each of `budgets`, or why it is skipped.
 
-    Each ranking is also packed into each of `budgets` (tokens).
+    Raises ConfigurationError if no instance can be measured.
     """
+    try:
+        return await _measured(job.instance, job.repository, settings, retriever, budgets, reporter)
+    except ConfigurationError:
+        raise
+    except UsageError as error:  # the problem or the repository is unusable
+        # Equal reasons are counted together, so they must not contain the id.
+        return Measurement(skipped=str(error).removeprefix(f"{job.instance.instance_id}: "))
 
-    def __init__(
-        self,
-        settings: Settings,
-        retriever: Retriever,
-        budgets: Sequence[int],
-        reporter: Reporter,
-    ) -> None:
-        self._settings = settings
-        self._retriever = retriever
-        self._budgets = budgets
-        self._reporter = reporter
-        self._chunker = TreeSitterChunker()
 
-    async def measure(self, job: MeasureJob) -> Measurement:
-        """Return the row of a job, or why the instance is skipped.
+async def _measured(
+    instance: GoldInstance,
+    place: str,
+    settings: Settings,
+    retriever: Retriever,
+    budgets: Sequence[int],
+    reporter: Reporter,
+) -> Measurement:
+    repository, chunker = Path(place), TreeSitterChunker()
+    problem = problem_from_text(instance.problem_statement, instance.instance_id)
+    texts = read_files(repository, instance.base_commit, gold_paths(instance))
+    snapshot = take_snapshot(repository, commit=instance.base_commit)
+    if not retrieval_options(settings).original:
+        # Not timed, because the time depends on which commits were indexed before.
+        fill_index(settings, snapshot, reporter)
+        fill_history(settings, snapshot, reporter)
+    counter = make_counter(settings.model)
+    started = time.perf_counter()
+    ranking = await retriever.rank(problem, snapshot)
+    if ranking.degraded:
+        return Measurement(skipped=ranking.degraded)
 
-        Raises ConfigurationError if no instance can be measured.
-        """
-        try:
-            return await self._measure(job.instance, Path(job.repository))
-        except ConfigurationError:
-            raise
-        except UsageError as error:  # the problem or the repository is unusable
-            # Equal reasons are counted together, so they must not contain the id.
-            reason = str(error).removeprefix(f"{job.instance.instance_id}: ")
-            return Measurement(skipped=reason)
+    def packed(options: PackingOptions) -> ContextBundle:
+        return pack(problem, ranking, snapshot, counter, options, chunker=chunker)
 
-    async def _measure(self, instance: GoldInstance, repository: Path) -> Measurement:
-        settings = self._settings
-        problem = problem_from_text(instance.problem_statement, instance.instance_id)
-        texts = read_files(repository, instance.base_commit, gold_paths(instance))
-        gold = find_gold(instance, texts, self._chunker)
-        snapshot = take_snapshot(repository, commit=instance.base_commit)
-        if not retrieval_options(settings).original:
-            # Not timed, because the time depends on which commits were indexed before.
-            fill_index(settings, snapshot, self._reporter)
-            fill_history(settings, snapshot, self._reporter)
-        counter = make_counter(settings.model)
-        started = time.perf_counter()
-        ranking = await self._retriever.rank(problem, snapshot)
-        if ranking.degraded:
-            return Measurement(skipped=ranking.degraded)
-
-        def packed(options: PackingOptions) -> ContextBundle:
-            return pack(problem, ranking, snapshot, counter, options, chunker=self._chunker)
-
-        options = packing_options(settings)
-        bundle = packed(options)
-        seconds = time.perf_counter() - started
-        budgets = (
-            BudgetContext(budget=budget, context=_shown(further), context_tokens=further.tokens)
-            for budget in self._budgets
-            for further in [packed(replace(options, budget=budget, automatic=False))]
-        )
-        row = RetrievalRow(
-            instance_id=instance.instance_id,
-            files=tuple(dict.fromkeys(file.path for file in ranking.files)),
-            functions=function_names(ranking),
-            context=_shown(bundle),
-            context_tokens=bundle.tokens,
-            seconds=round(seconds, 4),
-            repo=instance.repo,
-            gold=gold,
-            budgets=tuple(budgets),
-        )
-        return Measurement(row=row)
+    options = packing_options(settings)
+    bundle = packed(options)
+    seconds = time.perf_counter() - started
+    further = {n: packed(replace(options, budget=n, automatic=False)) for n in budgets}
+    row = RetrievalRow(
+        instance_id=instance.instance_id,
+        files=tuple(dict.fromkeys(file.path for file in ranking.files)),
+        functions=function_names(ranking),
+        context=_shown(bundle),
+        context_tokens=bundle.tokens,
+        seconds=round(seconds, 4),
+        repo=instance.repo,
+        gold=find_gold(instance, texts, chunker),
+        budgets=tuple(
+            BudgetContext(budget=budget, context=_shown(one), context_tokens=one.tokens)
+            for budget, one in further.items()
+        ),
+    )
+    return Measurement(row=row)
 
 
 def function_names(ranking: Ranking) -> tuple[str, ...]:
@@ -210,15 +196,16 @@ def _open_worker(flags: Mapping[str, Any], budgets: Sequence[int]) -> None:
 
     runner, stack = asyncio.Runner(), AsyncExitStack()
     opening = stack.enter_async_context(open_retriever(settings, note))
-    measurer = Measurer(settings, runner.run(opening), budgets, note)
+    retriever = runner.run(opening)
 
-    def measure(job: MeasureJob) -> Measurement:
+    def measured(job: MeasureJob) -> Measurement:
         notices.clear()
-        return replace(runner.run(measurer.measure(job)), notices=tuple(notices))
+        done = runner.run(measure(job, settings, retriever, budgets, note))
+        return replace(done, notices=tuple(notices))
 
-    _open.append((measure, stack))
+    _open.append((measured, stack))
 
 
 def _measure(job: MeasureJob) -> Measurement:
-    measure, _ = _open[0]
-    return measure(job)
+    measured, _ = _open[0]
+    return measured(job)

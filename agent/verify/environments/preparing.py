@@ -58,7 +58,7 @@ def prepare_target(
 
 
 class Environments:
-    """Makes each environment of a spec once, or fails once. Safe to use from several threads."""
+    """Makes each environment of a spec once. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -72,24 +72,23 @@ class Environments:
         self._folder = cache.absolute() / FOLDER
         self._note = note
         self._cancel = cancel
-        self._failures: dict[str, ConfigurationError] = {}
 
     def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
         """Prepare the environment for the tests of a tree. Raises ConfigurationError."""
         around = self.surroundings(environment, snapshot, version)
-        host = find_python(environment.python)
-        key = environment_key(host, environment)
-        if key in self._failures:
-            raise self._failures[key]
-        try:
-            python, installed = build_environment(
-                host, environment, self._folder, note=self._note, cancel=self._cancel
-            )
-        except ConfigurationError as error:
-            self._failures[key] = error
-            raise
-        words = f"Python {host.version}, {len(installed)} packages ({key})"
+        python, installed, words = self.build(environment)
         return Prepared(python, around, words, installed)
+
+    def build(self, environment: Environment) -> tuple[Path, tuple[str, ...], str]:
+        """Build the virtual environment if it is missing; return its Python, its packages and a
+        description. Raises ConfigurationError.
+        """
+        host = find_python(environment.python)
+        python, installed = build_environment(
+            host, environment, self._folder, note=self._note, cancel=self._cancel
+        )
+        key = environment_key(host, environment)
+        return python, installed, f"Python {host.version}, {len(installed)} packages ({key})"
 
     def surroundings(
         self, environment: Environment, snapshot: Snapshot, version: str = ""

@@ -65,7 +65,7 @@ class Bench:
         )
         with closing(Journal(run / "journal.jsonl")) as journal:
             order = self.order or [row.instance_id for row in self.rows]
-            predictions = PredictionsWriter(self.folder / "preds.json", "dict", "m", order)
+            predictions = PredictionsWriter(self.folder / "preds.json", "m", order)
             driver = Driver(plan, self.rows, journal, predictions, Progress(quiet=True), engine)
             before(driver)
             asyncio.run(driver.run())

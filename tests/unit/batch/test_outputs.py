@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.batch import Progress, RunCounts, Summary, Unsolved
-from agent.datasets import PredictionsForm, PredictionsWriter, choose_form
+from agent.datasets import PredictionsWriter
 from agent.errors import ConfigurationError, Status
 from tests.support.full_disk import full_at
 
@@ -20,61 +20,48 @@ def entry(name: str, patch: str) -> dict[str, str]:
     return {"instance_id": name, "model_name_or_path": "m", "model_patch": patch}
 
 
-def read(path: Path, form: PredictionsForm) -> Any:
+def read(path: Path) -> Any:
     text = path.read_text("utf-8")
-    return [json.loads(t) for t in text.splitlines()] if form == "jsonl" else json.loads(text)
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)
 
 
-@pytest.mark.parametrize("form", ["dict", "list", "jsonl"])
-def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: PredictionsForm) -> None:
-    path = tmp_path / "p"
-    predictions = PredictionsWriter(path, form, "m", IDS)
+@pytest.mark.parametrize("name", ["preds.json", "all_preds.jsonl"])
+def test_entries_stand_in_the_order_of_the_data_set(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    predictions = PredictionsWriter(path, "m", IDS)
     predictions.write()
-    assert path.read_text() == {"dict": "{}\n", "list": "[]\n", "jsonl": ""}[form]
+    assert path.read_text() == ("" if path.suffix == ".jsonl" else "{}\n")
     for position in (2, 0, 1):
         predictions.put(IDS[position], f"diff\n\u2028{position}")
     predictions.write()
     entries = [entry(name, f"diff\n\u2028{n}") for n, name in enumerate(IDS)]
-    written = read(path, form)
-    assert written == ({e["instance_id"]: e for e in entries} if form == "dict" else entries)
-    assert list(written) == (IDS if form == "dict" else entries)
-
-
-@pytest.mark.parametrize(
-    ("name", "chosen", "form"),
-    [
-        ("preds.json", None, "dict"),
-        ("all_preds.jsonl", None, "jsonl"),
-        ("preds.json", "list", "list"),
-        ("all_preds.jsonl", "dict", "dict"),
-    ],
-)
-def test_the_form_is_chosen_or_follows_from_the_name(
-    name: str, chosen: PredictionsForm | None, form: PredictionsForm
-) -> None:
-    assert choose_form(Path(name), chosen) == form
+    written = read(path)
+    assert (written if path.suffix == ".jsonl" else list(written.values())) == entries
+    assert path.suffix == ".jsonl" or list(written) == IDS
 
 
 def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "p"
-    predictions = PredictionsWriter(path, "jsonl", "m", IDS)
+    path = tmp_path / "p.jsonl"
+    predictions = PredictionsWriter(path, "m", IDS)
     predictions.put("b", "first")
     predictions.write()
     predictions.put("a", "x" * 1000)
     with full_at(200):
         predictions.write()
     assert predictions.failure is not None
-    assert read(path, "jsonl") == [entry("b", "first")]
+    assert read(path) == [entry("b", "first")]
     predictions.write()
     assert predictions.failure is None
-    assert [e["instance_id"] for e in read(path, "jsonl")] == ["b", "a"]
+    assert [e["instance_id"] for e in read(path)] == ["b", "a"]
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no folder"):
-        PredictionsWriter(tmp_path / "gone" / "p", "dict", "m", IDS)
+    with pytest.raises(ConfigurationError, match="nothing can be written in"):
+        PredictionsWriter(tmp_path / "gone" / "p", "m", IDS)
     with pytest.raises(ConfigurationError, match="not a file"):
-        PredictionsWriter(tmp_path, "dict", "m", IDS)
+        PredictionsWriter(tmp_path, "m", IDS)
 
 
 def counts() -> RunCounts:

@@ -57,7 +57,7 @@ def make_places(place: Path) -> None:
         ({"output": "l"}, "--output is the --dataset"),
         ({"output": "f", "environments": "f"}, "--output is the --environments"),
         ({"output": "p.run"}, "--output p.run"),
-        ({"output": "gone/p.json"}, "there is no folder gone"),
+        ({"output": "gone/p.json"}, "nothing can be written in gone"),
         ({"output": "/proc/p.json", "run": "r"}, "nothing can be written"),
         ({"dataset": "e"}, "no usable row"),
         ({"dataset": "gone.jsonl"}, "gone.jsonl"),

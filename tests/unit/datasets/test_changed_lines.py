@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import difflib
-import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datasets.changed_lines import Insertion, PatchedFile, parse_patch
+from agent.datasets import Insertion, PatchedFile, parse_patch
 
 PATCH = """\
 From somebody, with a text before
@@ -57,24 +55,25 @@ def test_a_patch_of_many_files() -> None:
         parse_patch(PATCH)
 
 
-def test_a_blank_line_of_context_may_have_lost_its_blank() -> None:
-    patch = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n\n-a\n+b\n c\n"
-    assert parse_patch(patch) == (PatchedFile("f", (2,), ()),)
-
-
-def test_a_patch_may_have_lost_blank_lines_at_its_end() -> None:
-    patch = "--- a/f\n+++ b/f\n@@ -1,900000000 +1,900000000 @@\n-a\n+b"
-    assert parse_patch(patch) == (PatchedFile("f", (1,), ()),)
-
-
-def test_blank_lines_that_were_replaced_make_it_an_insertion() -> None:
-    patch = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-\n+  b\n c\n"
-    assert parse_patch(patch) == (PatchedFile("f", (2,), (Insertion(2, 2),)),)
-
-
-def test_names_in_quotes_are_unquoted() -> None:
-    patch = '--- "a/f\\303\\251 \\"x\\".py"\n+++ "b/y"\n@@ -1 +1 @@\n-a\n+b\n'
-    assert [file.path for file in parse_patch(patch)] == ['fé "x".py']
+@pytest.mark.parametrize(
+    ("patch", "file"),
+    [
+        # A blank line of context, or blank lines at the end, may be lost.
+        ("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n\n-a\n+b\n c\n", PatchedFile("f", (2,), ())),
+        ("--- a/f\n+++ b/f\n@@ -1,900 +1,900 @@\n-a\n+b", PatchedFile("f", (1,), ())),
+        # Blank lines that are replaced make an insertion.
+        (
+            "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-\n+  b\n c\n",
+            PatchedFile("f", (2,), (Insertion(2, 2),)),
+        ),
+        (
+            '--- "a/f\\303\\251 \\"x\\".py"\n+++ "b/y"\n@@ -1 +1 @@\n-a\n+b\n',
+            PatchedFile('f\u00e9 "x".py', (1,), ()),
+        ),
+    ],
+)
+def test_unusual_patches(patch: str, file: PatchedFile) -> None:
+    assert parse_patch(patch) == (file,)
 
 
 @pytest.mark.parametrize(
@@ -119,25 +118,3 @@ def test_removed_lines_and_insertions_are_those_of_the_diff(
             inserted.append(Insertion(i2, indent))
     expected = (PatchedFile("f", tuple(removed), tuple(inserted)),)
     assert parse_patch(diff) == (expected if removed or inserted else ())
-
-
-def test_what_git_prints(tmp_path: Path) -> None:
-    (tmp_path / "a b.py").write_text("1\n2\n3\n")
-    (tmp_path / "other.py").write_text("1\n2\n\n3\n    4")
-    done = subprocess.run(
-        ["git", "diff", "--no-index", "--no-color", "a b.py", "other.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
-    assert parse_patch(done.stdout.decode()) == (
-        PatchedFile(
-            "a b.py",
-            (),
-            (
-                Insertion(2, None),
-                Insertion(3, 4),
-            ),
-        ),
-    )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.datasets.repositories import check_folder, find_repository, read_files
+from agent.datasets import check_folder, find_repository, read_files
 from agent.errors import ConfigurationError, RepositoryError
 from tests.support.evaluation import MODULE, bare_repository
 
@@ -18,16 +18,6 @@ def test_all_names_of_a_repository(tmp_path: Path, name: str) -> None:
     (tmp_path / "owner__shop2").mkdir()
     assert find_repository(tmp_path, "owner/shop") == tmp_path / name
     assert find_repository(tmp_path, "owner/other") is None
-
-
-def test_a_folder_that_is_no_repository_hides_none(tmp_path: Path) -> None:
-    (tmp_path / "owner__shop").mkdir()
-    bare_repository(tmp_path, "owner+shop")
-    assert find_repository(tmp_path, "owner/shop") == tmp_path / "owner+shop"
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    check_folder(tmp_path)
     with pytest.raises(ConfigurationError, match="no such folder"):
         check_folder(tmp_path / "none")
 
@@ -35,7 +25,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_files_are_read_from_a_bare_repository(tmp_path: Path) -> None:
     commit = bare_repository(tmp_path)
     repository = tmp_path / "owner__shop.git"
-    found = read_files(repository, commit, ["shop/basket.py", "shop/none.py"])
-    assert found == {"shop/basket.py": MODULE}
+    texts = read_files(repository, commit, ["shop/basket.py", "shop/none.py"])
+    assert texts == {"shop/basket.py": MODULE}
     with pytest.raises(RepositoryError, match="no commit"):
         read_files(repository, "1" * 40, [])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.datasets.instances import is_for_tuning
+from agent.datasets import is_for_tuning
 from agent.errors import ConfigurationError, RepositoryError
 from training.projects import (
     EXAM_PROJECTS,

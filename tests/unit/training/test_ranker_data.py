@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.datasets.instances import is_for_tuning
+from agent.datasets import is_for_tuning
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from agent.types import ChunkKind
 from tests.conftest import run_git

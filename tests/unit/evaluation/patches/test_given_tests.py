@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.evaluation.patches.given_tests import Judged, Results, judge_given
-from agent.evaluation.patches.report import GivenIds, GivenStatus
+from agent.evaluation.patches import GivenIds, Results
 from agent.verify.runners import runner_of
 from agent.verify.runners.base import Suite
 from tests.support.validation import run_of
@@ -67,14 +66,6 @@ def test_the_names_of_other_runners() -> None:
     assert not results.succeeds("test_y (app.tests.Case)")
 
 
-def test_all_given_tests_must_succeed() -> None:
+def test_given_ids_are_split_by_success() -> None:
     ok, red, absent = (f"tests/test_a.py::{name}" for name in ("test_ok", "test_red", "test_no"))
-
-    found = judge_given([ok, ok], [red, absent], Results(RUN))
-
-    status = GivenStatus(
-        FAIL_TO_PASS=GivenIds(success=(ok,)), PASS_TO_PASS=GivenIds(failure=(red, absent))
-    )
-    assert found == Judged(status, (absent,))
-    assert not found.resolved
-    assert judge_given([ok], [], Results(RUN)).resolved
+    assert Results(RUN).split([red, ok, absent]) == GivenIds(success=(ok,), failure=(red, absent))

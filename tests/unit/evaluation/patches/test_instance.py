@@ -9,22 +9,24 @@ from typing import Any
 
 import pytest
 
-from agent.datasets.instances import ScoringInstance
-from agent.datasets.predictions import Prediction
-from agent.datasets.repositories import find_repository
-from agent.evaluation.patches.instance import Means, Order, Sandboxes, score
-from agent.evaluation.patches.report import GivenIds, GivenStatus, ResultFolder, Scored
-from agent.verify.environments.preparing import Environments
-from agent.verify.environments.spec import EnvironmentSpec
-from agent.verify.executor import ValidationOptions
-from sandbox.choose import make_sandbox
-from sandbox.types import SandboxError
+from agent.datasets import Prediction, ScoringInstance, find_repository
+from agent.evaluation.patches import (
+    GivenIds,
+    GivenStatus,
+    Means,
+    Order,
+    Sandboxes,
+    Scored,
+    score,
+)
+from agent.verify import ValidationOptions
+from sandbox import SandboxError, make_sandbox
 from tests.support import scoring as shop
 from tests.support.sandboxes import require_bwrap
 
 pytestmark = pytest.mark.slow
 
-Judge = Callable[..., Scored]
+Judge = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -40,19 +42,15 @@ def judge(
     def judge(
         predicted: str | None,
         *,
-        environments: Environments | None = None,
         timeout: float = 60.0,
         cancel: threading.Event | None = None,
         **row: Any,
-    ) -> Scored:
+    ) -> Scored | None:
         case = ScoringInstance.model_validate(shop.make_row(base, **row))
         prediction = Prediction(instance_id=case.instance_id, model_patch=predicted)
-        options = ValidationOptions(None if environments else python, timeout=timeout)
-        means = Means(sandboxes, options, environments)
+        means = Means(sandboxes, ValidationOptions(python, timeout=timeout))
         order = Order(case, prediction, find_repository(repositories, case.repo))
-        return score(
-            order, means, ResultFolder(tmp_path, case.instance_id), cancel or threading.Event()
-        )
+        return score(order, means, tmp_path / "result", cancel or threading.Event())
 
     return judge
 
@@ -77,7 +75,7 @@ def test_a_patch_that_resolves(judge: Judge, tmp_path: Path) -> None:
     }
     assert found.reason == "1 of 1 FAIL_TO_PASS pass; 3 of 3 PASS_TO_PASS pass"
     assert (found.absent, found.notes, found.suspicion, found.ended) == ((), (), "", "exited")
-    folder = tmp_path / "instances" / "owner__shop-1"
+    folder = tmp_path / "result"
     assert "exited (exit code 0)" in (folder / "test_output.txt").read_text()
     assert (folder / "patch.diff").read_text() == shop.GOLD
 
@@ -103,11 +101,8 @@ def test_a_patch_that_does_not(judge: Judge, patch: str, fixed: GivenIds, kept: 
     assert found.patch_successfully_applied
     assert not found.resolved
     assert found.tests_status == GivenStatus(FAIL_TO_PASS=fixed, PASS_TO_PASS=kept)
-
-
-def test_the_patchs_own_tests_give_way(judge: Judge) -> None:
-    note = "tests/test_cart.py of the patch gave way to the test patch"
-    assert judge(shop.CHEATS).notes == (note,)
+    if patch is shop.CHEATS:
+        assert found.notes == ("tests/test_cart.py of the patch gave way to the test patch",)
 
 
 def test_a_patch_that_hangs_is_cut_off(judge: Judge) -> None:
@@ -219,14 +214,14 @@ def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge, tmp_pa
 
     assert (found.outcome, found.error) == ("error", "environment")
     assert "no test can be run with the row's own patch either" in found.reason
-    log = tmp_path / "instances" / "owner__shop-1" / "test_output.txt"
+    log = tmp_path / "result" / "test_output.txt"
     assert "not_installed_here" in log.read_text()
 
 
 def test_a_result_is_kept_and_taken_again(judge: Judge, tmp_path: Path) -> None:
     first = judge(shop.GOLD)
     assert not first.kept
-    log = tmp_path / "instances" / "owner__shop-1" / "test_output.txt"
+    log = tmp_path / "result" / "test_output.txt"
     log.write_text("untouched")
 
     assert judge(shop.GOLD) == first.model_copy(update={"kept": True})
@@ -240,17 +235,8 @@ def test_a_stopped_one_is_not_kept(judge: Judge, tmp_path: Path) -> None:
     cancel = threading.Event()
     cancel.set()
 
-    assert judge(shop.GOLD, cancel=cancel).error == "stopped"
-    assert not (tmp_path / "instances" / "owner__shop-1" / "result.json").exists()
-
-
-def test_the_environment_of_a_spec(judge: Judge, python: Path, tmp_path: Path) -> None:
-    """Its Python cannot be built from nothing; what it says of the tests is used all the same."""
-    spec = EnvironmentSpec({"default": {"python": "3.1"}}, tmp_path)
-    found = judge(shop.GOLD, environments=Environments(spec, tmp_path))
-
-    assert (found.outcome, found.error) == ("error", "environment")
-    assert "no such Python here" in found.reason
+    assert judge(shop.GOLD, cancel=cancel) is None
+    assert not (tmp_path / "result" / "result.json").exists()
 
 
 def test_an_image_that_is_not_there(repositories: Path, base: str, tmp_path: Path) -> None:
@@ -262,7 +248,8 @@ def test_an_image_that_is_not_there(repositories: Path, base: str, tmp_path: Pat
     means = Means(Sandboxes(make, "registry/{id_1776}:v"), ValidationOptions())
     order = Order(case, prediction, repositories / "owner__shop")
 
-    found = score(order, means, ResultFolder(tmp_path, case.instance_id), threading.Event())
+    found = score(order, means, tmp_path, threading.Event())
+    assert found is not None
 
     assert (found.outcome, found.error) == ("error", "environment")
     assert found.reason == "no image registry/owner_1776_shop-1:v here"

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.evaluation.patches.report import (
-    OwnVerdict,
-    PatchOutcome,
-    Scored,
-    ShareWithInterval,
-    confusion,
-    read_own,
-    share,
-)
+from agent.evaluation.patches import OwnVerdict, Scored, make_report, read_own, share
 
 
 @pytest.mark.parametrize(
@@ -29,51 +21,45 @@ from agent.evaluation.patches.report import (
     ],
 )
 def test_wilson_intervals(count: int, total: int, low: float, high: float) -> None:
-    found = share(count, total)
+    interval = share(count, total)
 
-    assert found.low == pytest.approx(low, abs=1e-4)
-    assert found.high == pytest.approx(high, abs=1e-4)
-
-
-def test_a_share_of_nothing() -> None:
-    assert share(0, 0) == ShareWithInterval(count=0, total=0)
-
-
-def scored(name: str, outcome: PatchOutcome) -> Scored:
-    return Scored(instance_id=name, outcome=outcome)
+    assert interval.low == pytest.approx(low, abs=1e-4)
+    assert interval.high == pytest.approx(high, abs=1e-4)
 
 
 def test_verdicts_against_outcomes() -> None:
+    verified = OwnVerdict(status="accepted", verdict="verified")
+    other = OwnVerdict(status="accepted", verdict="not-regressed")
     results = [
-        scored("a", "resolved"),
-        scored("b", "unresolved"),
-        scored("c", "resolved"),
-        scored("d", "error"),
-        scored("e", "not-applied"),
-        scored("f", "resolved"),
-        scored("g", "resolved"),
+        Scored(instance_id="a", outcome="resolved", own=verified),
+        Scored(instance_id="b", outcome="unresolved", own=verified),
+        Scored(instance_id="c", outcome="resolved", own=other),
+        Scored(instance_id="d", outcome="error", own=verified),
+        Scored(
+            instance_id="e",
+            outcome="not-applied",
+            own=OwnVerdict(status="not-applied", verdict=None),
+        ),
+        Scored(
+            instance_id="f",
+            outcome="resolved",
+            own=verified.model_copy(update={"same_patch": False}),
+        ),
+        Scored(instance_id="g", outcome="resolved"),
     ]
-    own = {
-        "a": OwnVerdict(status="accepted", verdict="verified"),
-        "b": OwnVerdict(status="accepted", verdict="verified"),
-        "c": OwnVerdict(status="accepted", verdict="not-regressed"),
-        "d": OwnVerdict(status="accepted", verdict="verified"),
-        "e": OwnVerdict(status="not-applied", verdict=None),
-        "f": OwnVerdict(status="accepted", verdict="verified", same_patch=False),
-    }
+    names = list("abcdefg")
+    confusion = make_report(names, names, results, [], 0.0, compared=True).confusion
 
-    found = confusion(results, own)
-
+    assert confusion is not None
     nothing = {"resolved": 0, "unresolved": 0, "not-applied": 0, "empty-patch": 0, "error": 0}
-    assert found.counts == {
+    assert confusion.counts == {
         "verified": {**nothing, "resolved": 1, "unresolved": 1, "error": 1},
         "not-regressed": {**nothing, "resolved": 1},
         "none": {**nothing, "not-applied": 1, "resolved": 1},
     }
-    assert found.verified_right == share(1, 2)
-    assert found.accepted_right == share(2, 3)
-    assert found.resolved_verified == share(1, 2)
-    assert found.other_patches == 1
+    assert confusion.verified_right == share(1, 2)
+    assert confusion.other_patches == 1
+    assert make_report(names, names, results, [], 0.0).confusion is None
 
 
 def test_a_verdict_is_of_the_patch_that_lies_beside_it(tmp_path: Path) -> None:

@@ -5,15 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.datasets.instances import GoldInstance
-from agent.evaluation.retrieval.gold import (
-    Gold,
-    GoldEdit,
-    GoldLines,
-    find_gold,
-    gold_paths,
-)
-from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.datasets import GoldInstance
+from agent.evaluation.retrieval import Gold, GoldLines, find_gold, gold_paths
+from agent.retrieval.index import TreeSitterChunker
 
 MODULE = """\
 import os
@@ -79,7 +73,7 @@ def with_line(after: str, *new: str) -> list[str]:
     return [*LINES[:at], *new, *LINES[at:]]
 
 
-def test_names_give_files_places_and_what_is_absent() -> None:
+def test_names_give_files_and_places() -> None:
     assert named("Parser.size", "helper", "Parser.gone") == Gold(
         files=("pkg/mod.py",),
         functions=("pkg/mod.py:Parser.size", "pkg/mod.py:helper"),
@@ -87,28 +81,24 @@ def test_names_give_files_places_and_what_is_absent() -> None:
             GoldLines(path="pkg/mod.py", lines=(12, 13, 14)),
             GoldLines(path="pkg/mod.py", lines=(23, 24)),
         ),
-        absent=("pkg/mod.py:Parser.gone",),
     )
 
 
-def test_a_constructor_counts_as_its_class_but_lies_where_it_lies() -> None:
-    found = named("Parser.__init__")
-    assert found.functions == ("pkg/mod.py:Parser",)
-    assert found.places == (GoldLines(path="pkg/mod.py", lines=(9, 10)),)
-
-
-def test_a_class_is_its_header() -> None:
-    assert named("Parser").places == (GoldLines(path="pkg/mod.py", lines=(4, 5, 7)),)
-
-
-def test_a_class_and_its_constructor_are_one_name_and_two_places() -> None:
-    found = named("Parser", "Parser.__init__")
-    assert found.functions == ("pkg/mod.py:Parser",)
-    assert len(found.places) == 2
-
-
-def test_an_inner_function_counts_as_the_one_around_it() -> None:
-    assert named("Parser.step").functions == ("pkg/mod.py:Parser.parse",)
+@pytest.mark.parametrize(
+    ("names", "function", "lines"),
+    [
+        (("Parser.__init__",), "Parser", [(9, 10)]),
+        (("Parser",), "Parser", [(4, 5, 7)]),  # a class is its header
+        (("Parser", "Parser.__init__"), "Parser", [(4, 5, 7), (9, 10)]),
+        (("Parser.step",), "Parser.parse", [(16, 17, 18, 20)]),
+    ],
+)
+def test_a_name_counts_as_its_definition(
+    names: tuple[str, ...], function: str, lines: list[tuple[int, ...]]
+) -> None:
+    answer = named(*names)
+    assert answer.functions == (f"pkg/mod.py:{function}",)
+    assert [place.lines for place in answer.places] == lines
 
 
 def test_what_is_defined_but_not_seen_by_the_chunker_stays_in_the_gold() -> None:
@@ -136,7 +126,7 @@ def test_a_row_with_files_only() -> None:
 def test_named_functions_win_over_a_patch_and_over_files() -> None:
     patch = "--- a/pkg/mod.py\n+++ b/pkg/mod.py\n@@ -24 +24 @@\n-    return os.sep\n+    return 1\n"
     found = gold(gold_functions=(), gold_files=("pkg/mod.py",), patch=patch)
-    assert found == Gold(edits=(GoldEdit(path="pkg/mod.py", lines=(24,)),))
+    assert found == Gold(edits=(GoldLines(path="pkg/mod.py", lines=(24,)),))
     assert gold(patch=patch).functions == ("pkg/mod.py:helper",)
 
 
@@ -181,18 +171,6 @@ def test_an_insertion_counts_for_what_it_is_inside_of(
     assert patched(with_line(after, *new)) == expected
 
 
-def test_an_insertion_at_the_end_of_a_constructor_is_not_one_of_the_class_header() -> None:
-    diff = difflib.unified_diff(
-        LINES,
-        with_line("        self.text = text", "        self.at = 0"),
-        "a/pkg/mod.py",
-        "b/pkg/mod.py",
-        lineterm="",
-    )
-    found = gold(patch="\n".join(diff))
-    assert found.places == (GoldLines(path="pkg/mod.py", lines=(9, 10)),)
-
-
 def test_removing_blank_lines_between_functions_changes_none() -> None:
     assert patched([line for number, line in enumerate(LINES) if number != 21]) == ()
 
@@ -208,7 +186,7 @@ def test_in_languages_with_braces_the_end_is_the_brace() -> None:
 
 def test_a_patch_of_a_file_that_is_not_there_is_never_shown() -> None:
     patch = "--- a/other.py\n+++ b/other.py\n@@ -1 +1 @@\n-a\n+b\n"
-    assert gold(patch=patch) == Gold(edits=(GoldEdit(path="other.py", lines=(1,)),))
+    assert gold(patch=patch) == Gold(edits=(GoldLines(path="other.py", lines=(1,)),))
 
 
 def test_edits_are_removed_lines_and_the_neighbours_of_insertions() -> None:
@@ -217,11 +195,8 @@ def test_edits_are_removed_lines_and_the_neighbours_of_insertions() -> None:
         "--- a/m.py\n+++ b/m.py\n@@ -5 +5 @@\n-    return 1\n+    return 3\n"
         "@@ -6,0 +7,3 @@\n+def h():\n+    pass\n+\n"
     )
-    instance = GoldInstance(
-        instance_id="i", repo="o/p", base_commit="0" * 7, problem_statement="p", patch=patch,
-        gold_functions=("other.py:f",),
-    )  # fmt: skip
-    assert gold_paths(instance) == ("m.py", "other.py")
-    gold = find_gold(instance, {"m.py": "\n".join(old), "other.py": ""}, TreeSitterChunker())
-    assert [edit.lines for edit in gold.edits] == [(5,), (5, 8)]
-    assert {edit.path for edit in gold.edits} == {"m.py"}
+    row = instance(patch=patch, gold_functions=("other.py:f",))
+    assert gold_paths(row) == ("m.py", "other.py")
+    answer = find_gold(row, {"m.py": "\n".join(old), "other.py": ""}, TreeSitterChunker())
+    assert [edit.lines for edit in answer.edits] == [(5,), (5, 8)]
+    assert {edit.path for edit in answer.edits} == {"m.py"}

@@ -100,21 +100,6 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
     assert around.files["shop/_version.py"] == b"v = '1.4'\n"
 
 
-def test_what_failed_is_not_tried_again(
-    scripted: HostPython, make_repository: Make, tmp_path: Path
-) -> None:
-    notes: list[str] = []
-    spec = EnvironmentSpec({"default": table(scripted, packages=["sourced"])}, tmp_path)
-    environments = Environments(spec, tmp_path, note=notes.append)
-    snapshot = take_snapshot(make_repository(FILES))
-
-    for _ in range(2):
-        with pytest.raises(ConfigurationError, match="sourced"):
-            environments.prepare(environments.environment("o/shop"), snapshot)
-
-    assert len(notes) == 1
-
-
 def test_the_surroundings_of_a_suite() -> None:
     around = ProjectSetup(None, {"A": "new"}, ("lib", "src"))
     suite = Suite("pytest", "why", environment={"A": "old", "B": "b"})
