@@ -7,7 +7,6 @@ started is dead. Nothing here knows of models, issues or patches.
 """
 
 from sandbox.choose import check_isolation as check_isolation
-from sandbox.choose import explain_closed_paths as explain_closed_paths
 from sandbox.choose import make_sandbox as make_sandbox
 from sandbox.choose import other_backends as other_backends
 from sandbox.container_image import TESTBED as TESTBED

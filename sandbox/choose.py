@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -227,26 +226,13 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
 def other_backends(chosen: str, image: str | None = None) -> tuple[Probe, ...]:
     """Probe the isolating backends other than `chosen`, in order of names. Never raises."""
     from sandbox.bwrap import BwrapSandbox
-    from sandbox.container import ContainerSandbox, probe_engine
+    from sandbox.container import ContainerSandbox
     from sandbox.landlock import LandlockSandbox
 
+    no_image = unavailable_probe("container", "it needs an image: --image")
     probes: dict[str, Callable[[], Probe]] = {
         "bwrap": BwrapSandbox().probe,
-        "container": ContainerSandbox(image).probe if image else probe_engine,
+        "container": ContainerSandbox(image).probe if image else lambda: no_image,
         "landlock": LandlockSandbox().probe,
     }
     return tuple(probe() for name, probe in probes.items() if name != chosen)
-
-
-def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
-    """Say why a command's uid cannot enter these absolute paths and what to do; "" if it can."""
-    if sandbox.name != "landlock" or os.geteuid() != 0:
-        return ""
-    for way in (each for path in needed for each in (path, path.resolve())):
-        for folder in (*reversed(way.parents), way):
-            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
-                return (
-                    f"{folder} is closed to other users, and as root Landlock needs one: name an "
-                    f"interpreter elsewhere with --python, or let others pass: chmod o+x {folder}"
-                )
-    return ""

@@ -10,16 +10,15 @@ import math
 import os
 import re
 import resource
-import select
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from subprocess import TimeoutExpired
-from typing import Self
+from subprocess import Popen, TimeoutExpired
 
 from sandbox.cgroups import ControlGroup
 from sandbox.choose import home_directories, probe_by_running, unavailable_probe
@@ -34,7 +33,7 @@ from sandbox.workspace import Workspace
 
 # An image of many layers on a cold disk.
 _START_SECONDS = 120.0
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.02
 
 # The client cleans up before it reports the end of its container.
 _TIDY_SECONDS = 2.0
@@ -86,8 +85,8 @@ class ContainerSandbox:
             user = f"{uid}:{gid}"
             arguments = run_arguments(engine, image, run, controls, user=user, homes=self._homes)
             meter = run.meter(ControlGroup((), ""))
-            with ContainerProcess(engine, arguments, controls) as process:
-                outcome = run.watch(process.popen, process.kill, meter)
+            with start_container(engine, arguments, controls) as (client, kill):
+                outcome = run.watch(client, kill, meter)
             status = controls.status()
             reached = meter.after(killed=status.killed, refused=status.refused)
             return run.result(outcome, outcome.returncode, reached)
@@ -97,15 +96,6 @@ class ContainerSandbox:
             engine = find_engine(self._engine_name)
             self._ready = (engine, find_image(engine, self._image_name))
         return self._ready
-
-
-def probe_engine() -> Probe:
-    """Find out whether an engine answers; without an image nothing else can be tried."""
-    try:
-        problem = f"{find_engine().kind} answers; name an image with --image"
-    except SandboxError as error:
-        problem = str(error)
-    return unavailable_probe(ContainerSandbox.name, problem)
 
 
 def _choose_identity(engine: Engine, workspace: Workspace) -> tuple[int, int]:
@@ -122,88 +112,64 @@ def _choose_identity(engine: Engine, workspace: Workspace) -> tuple[int, int]:
 # ---- a running container
 
 
-class ContainerProcess:
-    """A running container. A context manager: when it is left, the container is removed.
+@contextmanager
+def start_container(
+    engine: Engine, arguments: Sequence[str], controls: Controls
+) -> Iterator[tuple[Popen[bytes], Callable[[], None]]]:
+    """Give the engine's client, whose streams and status are the command's, and what kills it all.
 
-    `popen` is the engine's client, whose streams and status are the command's.
+    `arguments` show the `controls` in the container. It is removed in the end. Raises SandboxError.
     """
+    # conmon leaves a file `oom` in its directory when memory runs out.
+    client = start_process([engine.program, *arguments], cwd=controls.start.parent)
+    kill = partial(_kill, engine, client, controls)
+    removal = (str(client.pid), engine.program, *engine.removal(), controls.name)
+    with ExitStack() as stack:
+        stack.callback(_close, client, controls)
+        stack.callback(kill)
+        stack.enter_context(Guard(("/bin/sh", "-c", _REMOVE, *removal)))
+        stack.callback(kill)  # before the guard is dismissed
+        _await_start(engine, client, controls)
+        yield client, kill
 
-    def __init__(self, engine: Engine, arguments: Sequence[str], controls: Controls) -> None:
-        """Start a container whose `arguments` show the `controls` in it. Raises SandboxError."""
-        self._engine = engine
-        self._controls = controls
-        # conmon leaves a file `oom` in its directory when memory runs out.
-        self.popen = start_process([engine.program, *arguments], cwd=controls.start.parent)
-        removal = (str(self.popen.pid), engine.program, *engine.removal())
+
+def _await_start(engine: Engine, client: Popen[bytes], controls: Controls) -> None:
+    """Wait until the script starts the command, which no time limit of the command includes."""
+    deadline = time.monotonic() + _START_SECONDS
+    while not controls.status().started:
+        if client.poll() is not None and not controls.status().started:
+            assert client.stderr is not None
+            os.set_blocking(client.stderr.fileno(), False)
+            reason = last_line(client.stderr.read(64 * 1024) or b"")
+            reason = reason or f"status {client.returncode}"
+            raise SandboxError(f"{engine.kind} cannot start a container ({reason})")
+        if time.monotonic() > deadline:
+            raise SandboxError(f"{engine.kind} started no container in {_START_SECONDS:.0f} s")
+        time.sleep(_TICK_SECONDS)
+
+
+def _kill(engine: Engine, client: Popen[bytes], controls: Controls) -> None:
+    """Kill the container and wait until it is gone. Raises SandboxError."""
+    if client.poll() is None:
+        engine.kill(controls.name)
         try:
-            self._guard = Guard(("/bin/sh", "-c", _REMOVE, *removal))
-        except SandboxError:
-            self.popen.kill()
-            self.popen.wait()
-            raise
-        self._guard.tell(controls.name)
-
-    def __enter__(self) -> Self:
-        """Wait until the script starts the command. Raises SandboxError."""
-        try:
-            self._await_start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.kill()
-        finally:
-            self._guard.__exit__()
-            # If another backend made us adopt orphans, we must reap the monitor that podman leaves.
-            if self._controls.monitor_file.exists():
-                reap_session(int(self._controls.monitor_file.read_text("ascii") or -1))
-            for file in (self.popen.stdout, self.popen.stderr):
-                if file is not None:
-                    file.close()
-
-    def kill(self) -> None:
-        """Kill the container and wait until it is gone. Safe to call again.
-
-        Raises SandboxError when the engine cannot do it.
-        """
-        if self.popen.poll() is not None:
-            status = self._controls.status()
-            if status.started and not status.ended:  # the client died, or the script was killed
-                self._engine.remove(self._controls.name)
-            return  # otherwise the client itself has removed the container
-        self._engine.kill(self._controls.name)
-        try:
-            self.popen.wait(_TIDY_SECONDS)
+            client.wait(_TIDY_SECONDS)
         except TimeoutExpired:
             # Its output exceeds our pipe. While the client waits for us, the container cannot end.
-            self.popen.kill()
-            self.popen.wait()
-            self._engine.remove(self._controls.name)
+            client.kill()
+            client.wait()
+            engine.remove(controls.name)
+    elif (status := controls.status()).started and not status.ended:
+        engine.remove(controls.name)  # the client died; else it removes the container itself
 
-    def _await_start(self) -> None:
-        poll = select.poll()
-        poll.register(self._controls.pipe.reader, select.POLLIN)
-        deadline = time.monotonic() + _START_SECONDS
-        while not (status := self._controls.status()).started:
-            if status.problem:
-                raise SandboxError(f"in the container: {status.problem}")
-            if self.popen.poll() is not None:
-                raise self._refusal()
-            if time.monotonic() > deadline:
-                raise SandboxError(
-                    f"{self._engine.kind} started no container within {_START_SECONDS:.0f} s"
-                )
-            poll.poll(_TICK_SECONDS * 1000)
 
-    def _refusal(self) -> SandboxError:
-        assert self.popen.stderr is not None
-        os.set_blocking(self.popen.stderr.fileno(), False)
-        reason = last_line(self.popen.stderr.read(64 * 1024) or b"")
-        reason = reason or f"status {self.popen.returncode}"
-        return SandboxError(f"{self._engine.kind} cannot start a container ({reason})")
+def _close(client: Popen[bytes], controls: Controls) -> None:
+    # If another backend made us adopt orphans, we must reap the monitor that podman leaves.
+    if controls.monitor_file.exists():
+        reap_session(int(controls.monitor_file.read_text("ascii") or -1))
+    for file in (client.stdout, client.stderr):
+        if file is not None:
+            file.close()
 
 
 # ---- the first process of a container: a small shell script written for each run, and its files
@@ -219,7 +185,7 @@ _HOSTS_TEXT = b"127.0.0.1 localhost\n::1 localhost\n"
 
 @dataclass(frozen=True, slots=True)
 class ScriptStatus:
-    """What the script said: how often the kernel killed for memory and refused a process.
+    """What the script wrote: how often the kernel killed for memory and refused a process.
 
     Code in the container can write to the same pipe. It can only claim or hide a limit.
     """
@@ -228,7 +194,6 @@ class ScriptStatus:
     ended: bool = False
     killed: int = 0
     refused: int = 0
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +211,7 @@ class Controls:
     seccomp: Path | None
 
     def status(self) -> ScriptStatus:
-        """Return what the script has said up to now."""
+        """Return what the script has written up to now."""
         return read_status(self.pipe.read())
 
 
@@ -275,8 +240,8 @@ def open_controls(scratch: Path, script: bytes, default: Path | None) -> Iterato
 # and after the command it uses builtins alone, because it cannot fork where the limit of processes
 # was hit. The engine shows a container its own control group read-only: version 2, then version 1.
 _TEXT = r"""
+cd {cwd} || exit 125
 exec 3>{status} 4>&2 2>/dev/null
-cd {cwd} || {{ echo "problem: no directory {shown}" >&3; exit 125; }}
 echo started >&3
 (
   ulimit -v {address_space}
@@ -305,8 +270,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Read-only variables of bash, in case it is the image's sh.
 _READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 
-_END = re.compile(rb"^end ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,9})$", re.MULTILINE)
-_PROBLEM = re.compile(rb"\Aproblem: (.*)$", re.MULTILINE)
+_END = re.compile(rb"^end [0-9]{1,9} ([0-9]{1,9}) ([0-9]{1,9})$", re.MULTILINE)
 
 
 def start_script(run: SandboxRun, engine: Engine, image: Image) -> bytes:
@@ -343,7 +307,6 @@ def script_text(
     text = _TEXT.format(
         status=shlex.quote(str(start / _STATUS)),
         cwd=shlex.quote(str(cwd)),
-        shown=re.sub(r"[^\w/.-]", "?", str(cwd)),  # in double quotes of a shell
         address_space="unlimited" if address_space is None else address_space // 1024,
         inherited=" ".join(sorted(_FIRST_VARIABLES)),
         exports="\n  ".join(exports),
@@ -355,19 +318,15 @@ def script_text(
 def read_status(text: bytes) -> ScriptStatus:
     """Parse what the script wrote. Of several ends the last counts, because the script wrote it."""
     if not text.startswith(b"started\n"):
-        problem = _PROBLEM.search(text)
-        return ScriptStatus(False, problem=problem[1].decode("utf-8", "replace") if problem else "")
+        return ScriptStatus(started=False)
     ends = _END.findall(text)
     if not ends:
         return ScriptStatus(started=True)
-    _, killed, refused = map(int, ends[-1])
+    killed, refused = map(int, ends[-1])
     return ScriptStatus(started=True, ended=True, killed=killed, refused=refused)
 
 
 # ---- the arguments of the engine
-
-# Images may ask for volumes, which docker would make writable without a bound.
-_VOLUME_BYTES = 16 * 1024 * 1024
 
 # Enough for semaphores and queues of multiprocessing; too little to exhaust the machine.
 _SHARED_MEMORY_BYTES = 64 * 1024 * 1024
@@ -420,7 +379,7 @@ def run_arguments(
         *_limits(engine, run.limits),
         # The command can read the first process's environment; the script sets its own variables.
         *(part for name in _CLEARED for part in ("--env", f"{name}=")),
-        *_volumes(engine, image),
+        *("--tmpfs", f"{_SECRETS}:rw,nosuid,nodev,size=4096"),
         *_mounts(run, controls, homes),
         *("--workdir", "/", "--entrypoint", "/bin/sh", image.identity, str(START / _SCRIPT)),
     ]
@@ -466,19 +425,6 @@ def _bounded(name: str, kind: int, most: int) -> str:
     hard = resource.getrlimit(kind)[1]
     value = most if hard == resource.RLIM_INFINITY else min(most, hard)
     return f"{name}={value}:{value}"
-
-
-def _volumes(engine: Engine, image: Image) -> list[str]:
-    # podman would otherwise copy the content of the image into them.
-    fresh = ",notmpcopyup" if engine.kind == "podman" else ""
-    sizes = {volume: _VOLUME_BYTES for volume in image.volumes if volume not in _TAKEN}
-    options = f"rw,exec,nosuid,nodev,mode=1777{fresh}"
-    mounts = [f"{path}:{options},size={size}" for path, size in sorted(sizes.items())]
-    return [
-        part
-        for mount in (*mounts, f"{_SECRETS}:{options},size=4096")
-        for part in ("--tmpfs", mount)
-    ]
 
 
 def _mounts(run: SandboxRun, controls: Controls, homes: tuple[Path, ...]) -> list[str]:

@@ -53,7 +53,8 @@ class Engine:
 
     def ask(self, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
         """Return what a short command prints. Raises SandboxError with the engine's last line."""
-        return _ask(self.program, *arguments, seconds=seconds)
+        output = run_program(self.program, *arguments, seconds=seconds)
+        return output.decode("utf-8", errors="replace")
 
     def kill(self, name: str) -> None:
         """Kill a container, which then removes itself. A missing container is no error."""
@@ -62,24 +63,23 @@ class Engine:
         except SandboxError:
             pass  # `remove` finds out whether it is gone
 
-    def remove(self, *names: str) -> None:
-        """Kill these containers and delete them. Raises SandboxError when one stays."""
+    def remove(self, name: str) -> None:
+        """Kill a container and delete it. Raises SandboxError when it stays."""
         deadline = time.monotonic() + _REMOVE_SECONDS
         while True:
             try:
-                self.ask(*self.removal(), *names, seconds=_REMOVE_SECONDS)
+                self.ask(*self.removal(), name, seconds=_REMOVE_SECONDS)
             except SandboxError as error:
                 reason = str(error)
             else:
                 return
-            if set(names).isdisjoint(self.list_containers()):
+            if name not in self._names():
                 return
             if time.monotonic() > deadline:
                 raise SandboxError(f"{self.kind} cannot remove a container: {reason}")
             time.sleep(_PAUSE_SECONDS)  # the engine itself is removing it
 
-    def list_containers(self) -> list[str]:
-        """The names of all containers with our label."""
+    def _names(self) -> list[str]:
         label = ("--filter", f"label={LABEL}")
         return self.ask("ps", "--all", *label, "--format", "{{.Names}}").split()
 
@@ -91,11 +91,10 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a run must know about an image. Docker would make the paths `volumes` writable."""
+    """What a run must know about an image."""
 
     identity: str
     environment: Mapping[str, str]
-    volumes: tuple[str, ...]
 
 
 def find_engine(name_or_path: str | None = None) -> Engine:
@@ -114,35 +113,43 @@ def find_engine(name_or_path: str | None = None) -> Engine:
 
 
 def find_image(engine: Engine, name: str) -> Image:
-    """Find a local image. Raises SandboxError when it is missing: nothing is ever pulled."""
+    """Find a local image. Raises SandboxError when it is missing: nothing is ever pulled.
+
+    Docker would make the volumes of an image writable without a bound, so it may have none there.
+    """
     if not _IMAGE_NAME.fullmatch(name):
         raise SandboxError(f"not the name of an image: {name!r}; one looks like python:3.12-slim")
     try:
-        answer = json.loads(engine.ask("image", "inspect", name))[0]
-        config = answer.get("Config") or {}
-        entries = (entry.partition("=") for entry in config.get("Env") or ())
-        environment = {key: value for key, _, value in entries if key}
-        volumes = tuple(sorted(config.get("Volumes") or ()))
-        return Image(str(answer["Id"]), environment, volumes)
+        text = engine.ask("image", "inspect", name)
     except SandboxError as error:
         raise SandboxError(
             f"no image {name!r} here ({error}); `{engine.kind} images` shows those that are, and "
             f"{engine.kind} pull {name} gets it from its registry"
         ) from None
+    try:
+        answer = json.loads(text)[0]
+        config = answer.get("Config") or {}
+        entries = (entry.partition("=") for entry in config.get("Env") or ())
+        environment = {key: value for key, _, value in entries if key}
+        image = Image(str(answer["Id"]), environment)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SandboxError(f"{engine.kind} describes the image {name!r} in no known way") from error
+    if engine.kind == "docker" and config.get("Volumes"):
+        raise SandboxError(f"the image {name} has volumes: use podman, which leaves them out")
+    return image
 
 
 def _describe_engine(program: str) -> Engine:
+    asked = Engine(program, "", rootless=False, groups=False)
     # `docker` may be podman under another name (the package podman-docker).
-    says = _ask(program, "--version").lower()
-    kind = "podman" if "podman" in says else "docker"
-    match = re.search(r"(\d+)\.(\d+)", says)
+    version = asked.ask("--version").lower()
+    kind = "podman" if "podman" in version else "docker"
+    match = re.search(r"(\d+)\.(\d+)", version)
     if match and tuple(map(int, match.groups())) < _OLDEST[kind]:
         oldest = ".".join(map(str, _OLDEST[kind]))
-        raise SandboxError(f"{says.strip()} is too old; {kind} {oldest} or later is needed")
+        raise SandboxError(f"{version.strip()} is too old; {kind} {oldest} or later is needed")
     try:
-        answer = dict(json.loads(_ask(program, "info", "--format", "{{json .}}")))
+        answer = dict(json.loads(asked.ask("info", "--format", "{{json .}}")))
         return _of_podman(program, answer) if kind == "podman" else _of_docker(program, answer)
     except (ValueError, LookupError, TypeError) as error:
         raise SandboxError(f"{program} describes itself in no known way") from error
@@ -168,19 +175,10 @@ def _of_podman(program: str, info: Mapping[str, Any]) -> Engine:
 def _of_docker(program: str, info: Mapping[str, Any]) -> Engine:
     if info.get("ServerErrors"):
         raise SandboxError(str(info["ServerErrors"][0]))
-    options = [str(option) for option in info.get("SecurityOptions") or ()]
-    if any("rootless" in option for option in options):
+    options = " ".join(map(str, info.get("SecurityOptions") or ()))
+    if "rootless" in options:
         raise SandboxError(
             "rootless docker gives private copies no owner inside; use podman, or docker as root"
         )
-    return Engine(
-        program,
-        "docker",
-        rootless=False,
-        groups=bool(info["MemoryLimit"]) and bool(info["PidsLimit"]),
-        selinux=any("selinux" in option for option in options),
-    )
-
-
-def _ask(program: str, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
-    return run_program(program, *arguments, seconds=seconds).decode("utf-8", errors="replace")
+    groups = bool(info["MemoryLimit"]) and bool(info["PidsLimit"])
+    return Engine(program, "docker", rootless=False, groups=groups, selinux="selinux" in options)

@@ -224,9 +224,8 @@ def make_private(parent: Path | None = None) -> PrivateDirectory:
 
 
 def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
-    """Remove what killed agents left below `parent` (None: every place); return it in order."""
-    parents = temporary_directories() if parent is None else (parent,)
-    paths = (path for folder in parents for path in folder.glob("patchshot-*"))
+    """Remove what killed agents left below `parent` (as in `make_private`); return it in order."""
+    paths = (parent or Path(tempfile.gettempdir())).glob("patchshot-*")
     stale = sorted(path for path in paths if is_abandoned(path.name) and _is_own_directory(path))
     for path in stale:
         remove_tree(path)
@@ -260,58 +259,3 @@ def _is_own_directory(path: Path) -> bool:
         return not path.is_symlink() and path.is_dir() and path.lstat().st_uid == os.geteuid()
     except OSError:
         return False
-
-
-# ---- where private directories lie
-#
-# In memory where they fit well: making thousands of small files takes seconds on many disks and a
-# tenth of it on a tmpfs. A TMPDIR that the user has set is obeyed.
-
-MEMORY = Path("/dev/shm")  # noqa: S108 - the directories in it are private
-
-# The size of a repository's tree, its objects and all copies of a validation, in store sizes.
-_COPIES = 12
-
-# Memory that must stay free for the tests themselves. Copies use at most a quarter of what is free.
-_MARGIN_BYTES = 1024 * 1024 * 1024
-_SHARE = 4
-
-
-def temporary_directories() -> tuple[Path, ...]:
-    """Return every directory in which private directories may lie."""
-    usual = Path(tempfile.gettempdir())
-    if os.environ.get("TMPDIR") or not MEMORY.is_dir() or usual == MEMORY:
-        return (usual,)
-    return (usual, MEMORY)
-
-
-def choose_directory(store_bytes: int) -> Path:
-    """Choose the parent of copies of a repository whose object store has this size."""
-    usual, *memory = temporary_directories()
-    needed = store_bytes * _COPIES + _MARGIN_BYTES
-    return MEMORY if memory and needed <= _usable_memory() else usual
-
-
-def store_size(objects: Path) -> int:
-    """Sum the bytes of a git object store: loose objects and packs. Never follows links."""
-    total = 0
-    for folder, _, files in os.walk(objects):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118
-            except OSError:
-                continue  # git is repacking
-    return total
-
-
-def _usable_memory() -> int:
-    """The bytes that copies may use in `MEMORY`; 0 where no script could start there."""
-    try:
-        status = os.statvfs(MEMORY)
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return 0
-    if status.f_flag & os.ST_NOEXEC or not os.access(MEMORY, os.W_OK | os.X_OK):
-        return 0  # containers often mount it noexec
-    free = next((int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
-    return min(status.f_bavail * status.f_frsize, free * 1024 // _SHARE)

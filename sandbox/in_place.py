@@ -51,31 +51,20 @@ class ProcessSandbox:
 
 @dataclass(frozen=True, slots=True)
 class InPlaceSetup:
-    """A run on the host's own paths. `environment` is complete and includes the mark."""
+    """A run on the host's own paths: what to start, with its limits, in which group and where.
+
+    `environment` is complete and includes the mark.
+    """
 
     run: SandboxRun
+    argv: tuple[str, ...]
     environment: Mapping[str, str]
     group: ControlGroup
-
-    @property
-    def cwd(self) -> Path:
-        """Where the command starts. Raises WorkspaceError for a place outside the workspace."""
-        return self.run.workspace.path / self.run.workspace.relative(self.run.command.cwd)
-
-    @property
-    def mark(self) -> str:
-        """The environment entry that only the processes of this run have."""
-        return f"{MARKER}={self.environment[MARKER]}"
-
-    def limited_command(self) -> list[str]:
-        """The command, behind the program that sets its limits."""
-        shared = self.run.owner is None
-        limits = prlimit_command(self.run.limits, shared_user=shared, bounds=self.group.bounds)
-        return [*limits, *self.run.command.argv]
+    cwd: Path
 
 
 def _start(setup: InPlaceSetup) -> Popen[bytes]:
-    argv = [*setup.group.entry(), *setup.limited_command()]
+    argv = [*setup.group.entry(), *setup.argv]
     return start_process(argv, cwd=setup.cwd, environment=setup.environment)
 
 
@@ -91,41 +80,35 @@ def run_in_place(
 
     `owner` is the uid that the command runs as, None when it is our own. Raises SandboxError.
     """
+    mark = secrets.token_hex(16)
     with (
         open_run(command, workspace, owner, cancel) as run,
         make_group(command.limits, usable_hierarchies()) as group,
+        Guard(_killer(f"{MARKER}={mark}", owner, group)),
     ):
-        variables = run.environment(run.temporary, run.report_directory)
-        setup = InPlaceSetup(run, {**variables, MARKER: secrets.token_hex(16)}, group)
-        with Guard(_killer(setup)) as guard:
-            return _watch(setup, start, guard)
+        limits = prlimit_command(run.limits, shared_user=owner is None, bounds=group.bounds)
+        variables = {**run.environment(run.temporary, run.report_directory), MARKER: mark}
+        cwd = workspace.path / workspace.relative(command.cwd)
+        meter = run.meter(group)
+        adopt_orphans()
+        process = start(InPlaceSetup(run, (*limits, *command.argv), variables, group, cwd))
+        meter.pid = process.pid
+
+        def kill() -> None:
+            """Kill the process group first, then what left it and so became our child."""
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+            process.wait()
+            kill_everything(process.pid, f"{MARKER}={mark}")
+
+        outcome = run.watch(process, kill, meter)
+        return run.result(outcome, outcome.returncode, meter.after())
 
 
-def _killer(setup: InPlaceSetup) -> tuple[str, ...]:
-    owner = setup.run.owner
+def _killer(mark: str, owner: int | None, group: ControlGroup) -> tuple[str, ...]:
     uid = "" if owner is None or not is_spare(owner) else str(owner)
     program = str(Path(killing.__file__).absolute())
-    groups = ":".join(map(str, setup.group.directories()))
-    return (sys.executable, "-I", "-S", program, setup.mark, uid, groups)
-
-
-def _watch(
-    setup: InPlaceSetup, start: Callable[[InPlaceSetup], Popen[bytes]], guard: Guard
-) -> RunResult:
-    adopt_orphans()
-    meter = setup.run.meter(setup.group)
-    process = start(setup)
-    meter.pid = process.pid
-    guard.tell(str(process.pid))
-
-    def kill() -> None:
-        """Kill the process group first, then what left it and so became our child."""
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        process.wait()
-        kill_everything(process.pid, setup.mark)
-
-    outcome = setup.run.watch(process, kill, meter)
-    return setup.run.result(outcome, outcome.returncode, meter.after())
+    groups = ":".join(map(str, group.directories()))
+    return (sys.executable, "-I", "-S", program, mark, uid, groups)

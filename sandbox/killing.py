@@ -1,7 +1,7 @@
-"""Killing every process of a run, and naming what a run leaves outside itself after its maker.
+"""Kills every process of a run, and names what a run leaves outside itself after its maker.
 
 The guard of a run also starts this module as a program when the agent was killed, so it imports
-nothing but the standard library: python3 -I -S killing.py MARK UID GROUPS SESSION
+nothing but the standard library: python3 -I -S killing.py MARK UID GROUPS
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _DEATH_SECONDS = 3.0
 _PAUSE_SECONDS = 0.002
 
-# A process that was just being started has neither mark nor session yet: look a second time.
+# A process that was just being started may have no mark yet: look a second time.
 _SECOND_LOOK_SECONDS = 0.5
 
 # Fields of /proc/PID/stat (proc(5)).
@@ -37,23 +37,22 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap(pid: int) -> None:
-    """Collect the status of a dead child, if it is ours."""
+def reap(pid: int) -> bool:
+    """Collect a dead child, if it is ours, and say whether the process is gone."""
     try:
-        os.waitpid(pid, os.WNOHANG)
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        pass
+        return not Path(f"/proc/{pid}").exists()  # its own parent still has to reap it
 
 
 def reap_session(session: int) -> None:
     """Wait for the processes of `session` that we have adopted and that are about to end."""
     deadline = time.monotonic() + _DEATH_SECONDS
-    while time.monotonic() < deadline:
-        own = [pid for pid in _processes() if _stat_field(pid, _SESSION) == session]
-        adopted = [pid for pid in own if _stat_field(pid, _PARENT) == os.getpid()]
-        if all(_has_ended(pid) for pid in adopted):
-            return
+    adopted = [session]
+    while adopted and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
+        ours = [pid for pid in _processes() if _stat_field(pid, _PARENT) == os.getpid()]
+        adopted = [pid for pid in ours if _stat_field(pid, _SESSION) == session and not reap(pid)]
 
 
 def kill_everything(session: int, mark: str) -> None:
@@ -66,7 +65,7 @@ def kill_everything(session: int, mark: str) -> None:
     dying: set[int] = set()
     while time.monotonic() < deadline:
         dying |= {pid for pid in _processes() if _kill(pid, session, mark)}
-        dying = {pid for pid in dying if not _has_ended(pid)}
+        dying = {pid for pid in dying if not reap(pid)}
         if not dying:
             return
         time.sleep(_PAUSE_SECONDS)
@@ -99,7 +98,8 @@ _OWNED = re.compile(r"patchshot-(\d+-[0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}")
 def new_name() -> str:
     """Make a name that says which process of which boot and PID namespace owns a thing."""
     pid = os.getpid()
-    return f"patchshot-{_pid_namespace()}-{pid}-{start_time(pid)}-{secrets.token_hex(4)}"
+    started = _stat_field(pid, _START_TIME)
+    return f"patchshot-{_pid_namespace()}-{pid}-{started}-{secrets.token_hex(4)}"
 
 
 def is_abandoned(name: str) -> bool:
@@ -107,7 +107,7 @@ def is_abandoned(name: str) -> bool:
     match = _OWNED.fullmatch(name)
     if match is None or match[1] != _pid_namespace():
         return False
-    return start_time(int(match[2])) != int(match[3])
+    return _stat_field(int(match[2]), _START_TIME) != int(match[3])
 
 
 def _pid_namespace() -> str:
@@ -115,25 +115,20 @@ def _pid_namespace() -> str:
     return f"{Path('/proc/self/ns/pid').stat().st_ino}-{boot[:8]}"
 
 
-def start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 when there is no such process."""
-    return _stat_field(pid, _START_TIME)
-
-
 # ---- the program
 
 
-def main(mark: str, uid: str, groups: str, session: str) -> None:
+def main(mark: str, uid: str, groups: str) -> None:
     """Kill all of a run whose agent is dead.
 
     `mark` is in the environment of its processes, `uid` is the one that only they have or "",
-    `groups` are directories of control groups joined by ":", `session` is -1 when not known.
+    `groups` are directories of control groups joined by ":".
     """
     for pause in (0.0, _SECOND_LOOK_SECONDS):
         time.sleep(pause)
         for directory in filter(None, groups.split(":")):
             remove_group(Path(directory))
-        kill_everything(int(session), mark)
+        kill_everything(-1, mark)
         if uid:
             _kill_user(int(uid))
 
@@ -157,28 +152,21 @@ def _processes() -> list[int]:
 
 
 def _kill(pid: int, session: int, mark: str) -> bool:
-    """Kill a process if it belongs to the run, and say whether it does.
-
-    The second check, made while we hold a pidfd, excludes another process with a reused pid.
-    """
-    if not _belongs(pid, session, mark):
-        return False
+    """Kill a process if it belongs to the run, and say whether it does."""
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = os.pidfd_open(pid)  # excludes another process with a reused pid
     except OSError:
         return False
     try:
-        if belongs := _belongs(pid, session, mark):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        variables = _read(Path(f"/proc/{pid}/environ"))
+        if _stat_field(pid, _SESSION) != session and mark not in variables:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
         pass
     finally:
         os.close(descriptor)
-    return belongs
-
-
-def _belongs(pid: int, session: int, mark: str) -> bool:
-    return _stat_field(pid, _SESSION) == session or mark in _read(Path(f"/proc/{pid}/environ"))
+    return True
 
 
 def _stat_field(pid: int, field: int) -> int:
@@ -188,13 +176,6 @@ def _stat_field(pid: int, field: int) -> int:
     """
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return int(fields[field - 3]) if fields else 0
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return not Path(f"/proc/{pid}").exists()  # its own parent still has to reap it
 
 
 def _read(file: Path) -> str:

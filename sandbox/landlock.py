@@ -82,7 +82,7 @@ class LandlockSandbox:
                 _open_directories(setup)
             document = {
                 "abi": abi,
-                "argv": setup.limited_command(),
+                "argv": setup.argv,
                 "cwd": str(setup.cwd),
                 "environment": dict(setup.environment),
                 "rules": _rules(setup, shown),

@@ -126,9 +126,8 @@ def start_process(
         raise SandboxError(f"cannot start {argv[0]}: {error}") from error
 
 
-# The first line of input is the last argument of the program, the second dismisses the guard. When
-# its input ends before the second line, its maker is dead.
-_GUARD = 'read -r word && read -r _ && exit; exec "$@" "${word:--1}"'
+# A line of input dismisses the guard. When its input ends before, its maker is dead.
+_GUARD = 'read -r _ && exit; exec "$@"'
 
 
 class Guard:
@@ -156,17 +155,12 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         assert self._popen.stdin is not None
-        self.tell("\n")
-        self._popen.stdin.close()
-        self._popen.wait()
-
-    def tell(self, word: str) -> None:
-        """Give the last argument of `argv`, as soon as it is known; else it is -1."""
-        assert self._popen.stdin is not None
         try:
-            self._popen.stdin.write(f"{word}\n".encode())
+            self._popen.stdin.write(b"\n")
         except BrokenPipeError:
             pass  # somebody has killed the guard
+        self._popen.stdin.close()
+        self._popen.wait()
 
 
 # ---- watching a process tree, and explaining how it ended
@@ -232,9 +226,13 @@ def watch(
         cut = _wait(process, streams, limits, cancel, breach)
     finally:
         kill()
-        returncode = _reap(process)
-        streams.drain(report)
-        streams.close()
+        try:
+            returncode = process.wait(_DEATH_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise SandboxError(f"process {process.pid} hangs inside the kernel") from error
+        if report is not None:
+            report.seal()
+        streams.drain()
     seconds = time.monotonic() - started
     return ProcessOutcome(cut, returncode, streams.stdout.value(), streams.stderr.value(), seconds)
 
@@ -268,34 +266,28 @@ class _Streams:
     def step(self, seconds: float) -> None:
         """Read what is available, after waiting at most `seconds` for an event."""
         for key, _ in self._selector.select(max(0.0, seconds)):
-            if key.fd in self._open:
-                self._read(key.fd)
+            if key.fd not in self._open:
+                continue
+            try:
+                data = os.read(key.fd, _PIECE_BYTES)
+            except BlockingIOError:
+                continue
+            if data:
+                self._open[key.fd].feed(data)
+            else:
+                self._selector.unregister(key.fd)
+                del self._open[key.fd]
 
-    def drain(self, report: ReportPipe | None) -> None:
-        """Read what a dead tree has left in the pipes."""
+    def drain(self) -> None:
+        """Read what a dead tree has left in the pipes, and close them."""
         self._selector.unregister(self._pidfd)
-        if report is not None:
-            report.seal()
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._open and time.monotonic() < deadline and self.flood() is None:
             self.step(_TICK_SECONDS)
-
-    def close(self) -> None:
         self._selector.close()
         os.close(self._pidfd)
         for file in self._files:
             file.close()
-
-    def _read(self, descriptor: int) -> None:
-        try:
-            data = os.read(descriptor, _PIECE_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            self._open[descriptor].feed(data)
-        else:
-            self._selector.unregister(descriptor)
-            del self._open[descriptor]
 
 
 def _wait(
@@ -323,48 +315,28 @@ def _wait(
     return None
 
 
-def _reap(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(_DEATH_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise SandboxError(
-            f"process {process.pid} does not die; a device or network file system may hang"
-        ) from error
-
-
 def explain_end(
     outcome: ProcessOutcome, status: int, reached: Breach | None, limits: Limits
 ) -> tuple[Ended, int | None, str]:
-    """Return the end, exit code and detail of a run. `status`: see `explain_status`.
+    """Return the end, exit code and detail of a run that ended with a status of 0..255 or -N.
 
-    A limit that was reached is the reason of a failure, and only a detail of a success.
+    A limit that was reached is the reason of a failure, and only a detail of a success. A command
+    that itself exits with 128 + N cannot be told from one that died of signal N.
     """
     cut = outcome.cut
     if cut is not None:
         also = "" if reached is None or reached.detail == cut.detail else f"; {reached.detail}"
         return cut.ended, None, cut.detail + also
-    ended, code, detail = explain_status(status, outcome.seconds, limits)
-    if reached is None or ended in (Ended.CPU_LIMIT, Ended.DISK_LIMIT):
-        return ended, code, detail
-    if reached.decisive or (ended, code) != (Ended.EXITED, 0):
-        return reached.ended, None, reached.detail
-    return ended, code, reached.detail
-
-
-def explain_status(
-    returncode: int, seconds: float, limits: Limits
-) -> tuple[Ended, int | None, str]:
-    """Explain a status of 0..255 (128 + N for signal N) or -N: the end, exit code and detail.
-
-    A command that itself exits with 128 + N cannot be told from one that died of signal N.
-    """
-    number = -returncode if returncode < 0 else returncode - _SHELL_SIGNAL
-    if number <= 0 or number >= signal.NSIG:
-        return Ended.EXITED, returncode, ""
+    number = -status if status < 0 else status - _SHELL_SIGNAL
     # A process that ignores SIGXCPU is killed a second later.
-    if number == signal.SIGXCPU or (number == signal.SIGKILL and seconds >= limits.cpu_seconds):
+    out_of_time = number == signal.SIGKILL and outcome.seconds >= limits.cpu_seconds
+    if number == signal.SIGXCPU or out_of_time:
         return Ended.CPU_LIMIT, None, f"used {limits.cpu_seconds} s of CPU time"
     if number == signal.SIGXFSZ:
         return Ended.DISK_LIMIT, None, f"wrote a file of more than {limits.file_size} bytes"
-    names = {one.value: one.name for one in signal.Signals}
-    return Ended.SIGNALLED, None, names.get(number, f"signal {number}")
+    if reached is not None and (reached.decisive or status != 0):
+        return reached.ended, None, reached.detail
+    if 0 < number < signal.NSIG:
+        names = {one.value: one.name for one in signal.Signals}
+        return Ended.SIGNALLED, None, names.get(number, f"signal {number}")
+    return Ended.EXITED, status, "" if reached is None else reached.detail

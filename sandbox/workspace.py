@@ -11,7 +11,6 @@ from typing import Self
 
 from sandbox.files import (
     PrivateDirectory,
-    choose_directory,
     delete_file,
     is_file,
     make_directory,
@@ -19,10 +18,9 @@ from sandbox.files import (
     make_private,
     read_small_file,
     split_path,
-    store_size,
     write_file,
 )
-from sandbox.git import check_out, objects_directory
+from sandbox.git import check_out
 from sandbox.host import run_program
 from sandbox.types import SandboxError, WorkspaceError
 
@@ -149,8 +147,6 @@ def prepare_workspace(
     where an editable install finds the copy. The contents of `withheld` paths are not in the copy;
     `overlay` says what stands in their place. Raises WorkspaceError.
     """
-    if parent is None:
-        parent = choose_directory(store_size(objects_directory(repository)))
     workspace = _empty(repository.resolve() if mount is None else mount, parent)
     try:
         check_out(repository, commit, workspace.path, withheld)

@@ -48,7 +48,6 @@ from sandbox import (
     SandboxError,
     candidate_interpreters,
     empty_workspace,
-    explain_closed_paths,
     find_interpreter,
     read_small_file,
 )
@@ -153,9 +152,10 @@ class ToolFinder:
         with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
             answer = last_json(self._sandbox.run(command, tree, cancel=cancel), _PROBED)
         if answer is None:
-            why = explain_closed_paths(self._sandbox, (interpreter.path, *interpreter.read_only))
             problem = f"{interpreter.path} does not start inside the sandbox"
-            return Tools(None, problem=f"{problem}: {why}" if why else problem)
+            if self._sandbox.name == "landlock" and os.geteuid() == 0:
+                problem += "; root's Landlock runs it as another user, who must pass its folders"
+            return Tools(None, problem=problem)
         version, pytest, modules = answer
         if tuple(int(n) for n in version.split(".")[:2] if n.isdigit()) < _OLDEST_PYTHON:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")

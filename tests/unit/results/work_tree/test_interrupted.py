@@ -33,15 +33,15 @@ def killed(mode: str) -> Mapping[str, int]:
 @pytest.mark.parametrize("mode", ["apply", "undo"])
 def test_killed_at_every_step(mode: str) -> None:
     found = killed(mode)
-    assert found["old"] > 10, "killed while new contents were written"
-    assert found["new"] > 3, "killed when all files were replaced"
+    # Until the last step a write is taken back; an undo is finished after its first step.
+    assert (found["old"] > 10, found["new"] > 10) == (mode == "apply", mode == "undo")
+    assert min(found.values()) > 0
 
 
 @pytest.mark.slow
 def test_killed_at_every_step_and_again_at_every_step_of_what_finishes_it() -> None:
     found = killed("twice")
     assert found["old"] > 50
-    assert found["new"] > 0
 
 
 class StopsAt(FileOperations):

@@ -28,7 +28,7 @@ from tests.support.sandboxes import ROOT, Runner
 MIB = 1024 * 1024
 PODMAN = Engine("/usr/bin/podman", "podman", rootless=False, groups=True)
 DOCKER = Engine("/usr/bin/docker", "docker", rootless=False, groups=True)
-IMAGE = Image("sha256:1", {"PATH": "/a"}, ("/data", "/usr"))
+IMAGE = Image("sha256:1", {"PATH": "/a"})
 
 
 @pytest.fixture
@@ -78,9 +78,6 @@ def test_what_differs_between_commands_and_engines(tmp_path: Path) -> None:
     podman, docker = arguments(tmp_path, PODMAN), arguments(tmp_path, DOCKER)
     assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(podman) - set(docker)
     assert docker[docker.index("--userns") + 1] == "host"
-    # docker makes an image's volumes writable: they are covered, where they hide no program
-    assert any(part.startswith("/data:") for part in docker)
-    assert not any(part.startswith("/usr:") for part in docker)
     connected = arguments(tmp_path, PODMAN, network=True)
     assert "--network" not in connected
     assert "--cap-drop" in connected
@@ -307,7 +304,7 @@ def _tested(
 def test_a_missing_working_directory_is_an_error_of_the_caller(
     container: ContainerSandbox, workspace: Workspace
 ) -> None:
-    with pytest.raises(SandboxError, match="no directory /srv/x/none"):
+    with pytest.raises(SandboxError, match="/srv/x/none"):
         container.run(Command(("true",), cwd="none"), workspace)
 
 

@@ -130,14 +130,17 @@ def test_what_cannot_name_an_image_is_refused(path: Path, name: str) -> None:
     assert "pull" not in str(raised.value)
 
 
-def test_an_image_tells_its_variables_and_volumes(path: Path) -> None:
-    config = {"Env": ["PATH=/a:/b", "EMPTY=", "X=a=b"], "Volumes": {"/data": {}, "/cache": {}}}
+def test_an_image_has_variables_and_for_docker_no_volumes(path: Path) -> None:
+    config = {"Env": ["PATH=/a:/b", "EMPTY=", "X=a=b"], "Volumes": {"/data": {}}}
     described = [{"Id": "sha256:1", "Config": config}]
-    fake(path, "docker", described)
-    engine = Engine(str(path / "docker"), "docker", rootless=False, groups=True)
-    assert find_image(engine, "some:image") == Image(
-        "sha256:1", {"PATH": "/a:/b", "EMPTY": "", "X": "a=b"}, ("/cache", "/data")
-    )
+    for name in ("podman", "docker"):
+        fake(path, name, described)
+    podman = Engine(str(path / "podman"), "podman", rootless=False, groups=True)
+    variables = {"PATH": "/a:/b", "EMPTY": "", "X": "a=b"}
+    assert find_image(podman, "some:image") == Image("sha256:1", variables)
+    docker = Engine(str(path / "docker"), "docker", rootless=False, groups=True)
+    with pytest.raises(SandboxError, match="has volumes: use podman"):  # docker makes them writable
+        find_image(docker, "some:image")
 
 
 def answering(folder: Path, run: str) -> Path:

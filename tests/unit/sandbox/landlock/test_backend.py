@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import explain_closed_paths, landlock_launch
-from sandbox.in_place import ProcessSandbox
+from sandbox import landlock_launch
 from sandbox.landlock import LandlockSandbox
 from sandbox.types import Command, SandboxError
 from sandbox.workspace import empty_workspace
@@ -104,25 +103,6 @@ def test_the_uid_owns_nothing_else(run: Runner) -> None:
     first, second = (int(run.shell("id -u").stdout) for _ in range(2))
     assert min(first, second) > 1_000_000
     assert first != second
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another uid to give")
-def test_a_closed_folder_on_the_way_is_named_with_what_to_do(tmp_path: Path) -> None:
-    _open_to_all(tmp_path)
-    closed = tmp_path / "closed"
-    python, link = closed / "bin" / "python", tmp_path / "link"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    link.symlink_to(python)
-    closed.chmod(0o700)
-    for path in (python, link, closed):
-        why = explain_closed_paths(LandlockSandbox(), (tmp_path, path))
-        assert why.startswith(f"{closed} is closed")
-        assert "--python" in why
-        assert why.endswith(f"chmod o+x {closed}")
-        assert explain_closed_paths(ProcessSandbox(), (path,)) == ""
-    closed.chmod(0o701)
-    assert explain_closed_paths(LandlockSandbox(), (python, link, closed)) == ""
 
 
 def test_a_launcher_that_never_began_is_an_error(

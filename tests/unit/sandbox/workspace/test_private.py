@@ -3,59 +3,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import pytest
-
-from sandbox import files as private
-from sandbox.files import (
-    choose_directory,
-    make_private,
-    store_size,
-    sweep_stale,
-    temporary_directories,
-)
+from sandbox.files import make_private, sweep_stale
 from sandbox.killing import new_name
-
-GIB = 1024**3
-
-
-@pytest.fixture(autouse=True)
-def no_temporary_directory_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-
-
-@pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    monkeypatch.setattr(private, "MEMORY", folder)
-    monkeypatch.setattr(private, "_usable_memory", lambda: 4 * GIB)
-    return folder
-
-
-def test_only_small_repositories_are_copied_into_memory(memory: Path) -> None:
-    assert choose_directory(10_000_000) == memory
-    assert choose_directory(GIB) == Path(tempfile.gettempdir())
-
-
-def test_the_users_choice_is_obeyed(
-    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert temporary_directories() == (tmp_path,)
-    assert choose_directory(1) == tmp_path
-
-
-def test_the_size_of_a_store_counts_links_as_links(tmp_path: Path) -> None:
-    (tmp_path / "aa").mkdir()
-    (tmp_path / "aa" / "object").write_bytes(b"x" * 1000)
-    (tmp_path / "aa" / "link").symlink_to("/etc")
-    assert 1000 <= store_size(tmp_path) < 1100
-    assert store_size(tmp_path / "absent") == 0
-
 
 ROOT = Path(__file__).resolve().parents[4]
 
