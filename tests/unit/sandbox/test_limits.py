@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import time
-
 import pytest
 
 from sandbox.cgroups import Bound, usable_hierarchies
@@ -61,12 +58,6 @@ def test_many_short_processes_share_the_cpu_time(grouped: Runner) -> None:
     assert result.seconds < 15
 
 
-def test_parallel_processes_share_the_cpu_time(grouped: Runner) -> None:
-    script = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
-    result = grouped.shell(script, cpu_seconds=1)
-    assert outcome(result) == (Ended.CPU_LIMIT, None)
-
-
 RESERVE = "import mmap; mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANON | 0x4000)"
 
 
@@ -90,16 +81,6 @@ def test_reserved_memory_is_not_used_memory(grouped: Runner) -> None:
     assert outcome(grouped.python(RESERVE, memory=100 * MIB)) == (Ended.EXITED, 0)
 
 
-@pytest.mark.parametrize("after", ["", "; exit 0"])
-def test_memory_of_a_run_is_bounded_even_when_the_command_succeeds(
-    grouped: Runner, after: str
-) -> None:
-    script = f'"$0" -c "x = b\'x\' * {200 * MIB}"{after}'
-    result = grouped("/bin/sh", "-c", script, "/usr/bin/python3", memory=100 * MIB)
-    assert outcome(result) == (Ended.MEMORY_LIMIT, None)
-    assert str(100 * MIB) in result.detail
-
-
 def test_a_refused_process_is_told_at_once(grouped: Runner) -> None:
     result = grouped.python(THREADS.format(count=200, hold=0), processes=40)
     assert outcome(result) == (Ended.PROCESS_LIMIT, None)
@@ -110,13 +91,6 @@ def test_a_refused_process_that_did_no_harm_is_mentioned(grouped: Runner) -> Non
     bash = grouped("/bin/bash", "-c", "(" + script + ") 2>/dev/null; exit 0", processes=6)
     assert outcome(bash) == (Ended.EXITED, 0)
     assert bash.detail == "reached the limit of 6 processes and threads"
-
-
-def test_a_fork_bomb_ends_as_one(grouped: Runner) -> None:
-    code = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
-    result = grouped.python(code, processes=50)
-    assert outcome(result) == (Ended.PROCESS_LIMIT, None)
-    assert result.seconds < 10
 
 
 def test_what_is_written_at_the_very_end_counts(isolated: Runner) -> None:
@@ -135,37 +109,3 @@ time.sleep(20)
 """
     result = isolated.python(code, workspace=64 * MIB)
     assert outcome(result) == (Ended.DISK_LIMIT, None)
-
-
-@pytest.mark.parametrize("place", ["/tmp", "/dev/shm", '"$(dirname "$SANDBOX_JUNIT")"'])
-def test_what_is_written_beside_the_copy_counts(isolated: Runner, place: str) -> None:
-    script = f"for i in 1 2 3; do head -c 30000000 /dev/zero >{place}/f$i; done; sleep 20"
-    result = isolated.shell(script, report=True, workspace=64 * MIB)
-    assert outcome(result) == (Ended.DISK_LIMIT, None)
-
-
-@pytest.mark.parametrize("place", [".", "/tmp"])
-def test_one_file_too_large(isolated: Runner, place: str) -> None:
-    result = isolated.shell(f"head -c 9000000 /dev/zero >{place}/big", file_size=4 * MIB)
-    assert outcome(result) == (Ended.DISK_LIMIT, None)
-    assert str(4 * MIB) in result.detail
-
-
-def test_a_program_may_handle_the_limit_of_a_file_itself(isolated: Runner) -> None:
-    code = "open('big', 'wb').write(bytes(9 << 20))"
-    result = isolated.python(code, file_size=4 * MIB)
-    assert outcome(result) == (Ended.EXITED, 1)
-    assert b"File too large" in result.stderr
-
-
-def test_a_gigabyte_of_output_takes_seconds_and_little_memory(isolated: Runner) -> None:
-    before, started = _own_peak(), time.monotonic()
-    result = isolated.shell("head -c 1000000000 /dev/zero")
-    assert result.ended is Ended.OUTPUT_LIMIT
-    assert time.monotonic() - started < 20
-    assert len(result.stdout) < 5 * MIB
-    assert _own_peak() - before < 64 * MIB
-
-
-def _own_peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

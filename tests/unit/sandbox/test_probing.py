@@ -55,15 +55,6 @@ def test_a_home_that_is_shown_is_seen() -> None:
     assert not state.guarantees["private-home"]
 
 
-def test_a_missing_bwrap_is_a_problem_with_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    probe = BwrapSandbox().probe()
-    assert (probe.available, probe.isolated) == (False, False)
-    assert "install the package bubblewrap" in probe.problem
-
-
 @pytest.mark.parametrize(
     ("says", "problem"),
     [
@@ -88,13 +79,6 @@ def test_a_bwrap_that_refuses_runs_nothing_unprotected(
 
 
 # ---- the choice
-
-
-@pytest.mark.usefixtures("bwrap_works")
-def test_the_default_backend_is_bwrap_and_it_is_sure_of_what_is_required() -> None:
-    probe = check_isolation(make_sandbox(unsafe=False)).probe()
-    assert (probe.backend, probe.available, probe.isolated) == ("bwrap", True, True)
-    assert probe.problem == ""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from sandbox.cgroups import Bound
-from sandbox.in_place import ProcessSandbox
 from sandbox.runs import prlimit_command
 from sandbox.types import Limits
 
@@ -25,8 +24,3 @@ def test_what_a_group_bounds_needs_no_limit_of_each_process() -> None:
     assert names() - names(*Bound) == {"--as", "--nproc"}
     assert names() - names(Bound.MEMORY) == {"--as"}
     assert {"--cpu", "--fsize", "--core"} <= names(*Bound)
-
-
-def test_the_unsafe_backend_says_so() -> None:
-    probe = ProcessSandbox().probe()
-    assert (probe.available, probe.isolated, dict(probe.guarantees)) == (True, False, {})

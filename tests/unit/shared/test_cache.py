@@ -57,13 +57,6 @@ def test_only_the_user_can_read_it_whatever_the_umask_is(path: Path) -> None:
     assert (len(files), modes) == (4, {0})  # the folder, the file, its log and its index
 
 
-def test_without_a_path_nothing_is_kept(said: list[Event]) -> None:
-    with RecordStore(None, reporter=said.append) as store:
-        store.put([(key(1), b"one")])
-        assert store.get([key(1)]) == {}
-    assert said == []
-
-
 def test_least_recently_used_goes_first(path: Path, said: list[Event]) -> None:
     limit = 1_000
     with RecordStore(path, reporter=said.append, limit=limit, clock=at(1)) as store:
@@ -173,19 +166,6 @@ def read(connection: sqlite3.Connection) -> list[str]:
 def make_file(path: Path, file_format: SqliteFormat = FORMAT) -> None:
     file = SqliteFile(path, file_format, lambda _: None)
     file.run(write, writing=True)
-    file.close()
-
-
-def test_a_failed_action_writes_nothing(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "notes", FORMAT, pytest.fail)
-
-    def fail(connection: sqlite3.Connection) -> None:
-        write(connection)
-        raise ValueError("half way")
-
-    with pytest.raises(ValueError, match="half way"):
-        file.run(fail, writing=True)
-    assert file.run(read) == []
     file.close()
 
 

@@ -20,7 +20,7 @@ from sandbox.container_engine import Engine, Image, find_engine
 from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
 from sandbox.runs import open_run
 from sandbox.types import Command, Ended, RunResult, SandboxError
-from sandbox.workspace import Workspace, empty_workspace, prepare_workspace
+from sandbox.workspace import empty_workspace, prepare_workspace
 from tests.conftest import run_git
 from tests.support.images import TESTBED_PYTHON, require_container
 from tests.support.sandboxes import ROOT, Runner
@@ -156,20 +156,6 @@ def test_a_loader_variable_of_the_target_is_not_the_engines(run: Runner) -> None
 # ---------------------------------------------------------------------------------------- limits
 
 
-def test_refused_processes_are_told(run: Runner) -> None:
-    code = "import os, time\nfor _ in range(40):\n if not os.fork(): time.sleep(9); os._exit(0)"
-    result = run.python(code, processes=20)
-    assert (result.ended, result.exit_code) == (Ended.PROCESS_LIMIT, None)
-    assert "20 processes" in result.detail
-
-
-def test_a_fork_bomb_ends(run: Runner) -> None:
-    code = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
-    result = run.python(code, processes=40, wall_seconds=15.0)
-    assert result.ended in (Ended.PROCESS_LIMIT, Ended.CPU_LIMIT, Ended.WALL_LIMIT)
-    assert result.seconds < 20
-
-
 def test_running_out_of_memory_leaves_no_file_where_we_are(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,16 +285,3 @@ def _tested(
 ) -> RunResult:
     with prepare_workspace(root, commit, overlay, mount=Path(TESTBED)) as workspace:
         return sandbox.run(command, workspace)
-
-
-def test_a_missing_working_directory_is_an_error_of_the_caller(
-    container: ContainerSandbox, workspace: Workspace
-) -> None:
-    with pytest.raises(SandboxError, match="/srv/x/none"):
-        container.run(Command(("true",), cwd="none"), workspace)
-
-
-@pytest.fixture
-def workspace() -> Iterator[Workspace]:
-    with empty_workspace(mount=Path("/srv/x")) as made:
-        yield made

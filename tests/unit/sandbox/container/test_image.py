@@ -67,10 +67,6 @@ def test_what_the_repository_has_is_no_product(container: ContainerSandbox) -> N
     assert sorted(found) == sorted(set(PRODUCTS) - {"pkg/_version.py"})
 
 
-def test_a_place_that_is_not_there_has_none(container: ContainerSandbox) -> None:
-    assert prepare_products(container, PurePosixPath("/none")) == {}
-
-
 def test_interpreters_of_the_test_image(container: ContainerSandbox) -> None:
     found = candidate_interpreters(container)
     assert found[0] == ImageInterpreter(PurePosixPath(TESTBED_PYTHON), certain=True)
@@ -123,10 +119,6 @@ def test_a_link_in_the_place_of_the_archive_is_not_followed(tmp_path: Path) -> N
     real = tmp_path / "real.tar"
     real.write_bytes(archive(("a.so", b"secret")))
     assert prepare_products(Lying(link=str(real))) == {}
-
-
-def test_a_missing_archive_is_no_products() -> None:
-    assert prepare_products(Lying()) == {}
 
 
 def test_an_archive_that_is_none_is_an_error() -> None:

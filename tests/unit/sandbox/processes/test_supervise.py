@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.supervise import Breach, ProcessOutcome, explain_end, watch
+from sandbox.supervise import Breach, ProcessOutcome, explain_end
 from sandbox.types import Ended, Limits
-from tests.support.watching import started
 
 LIMITS = Limits(cpu_seconds=7, file_size=1000)
 FULL = Breach(Ended.DISK_LIMIT, "full", decisive=False)
@@ -38,10 +37,3 @@ def test_what_was_reached_explains_a_failure(
 ) -> None:
     outcome = ProcessOutcome(cut, 0, b"out", b"err", 1.5)
     assert explain_end(outcome, status, reached, LIMITS) == expected
-
-
-def test_a_breach_ends_the_run() -> None:
-    process = started("sleep", "60")
-    seen = watch(process, Limits(), None, process.kill, breach=lambda: KILLED)
-    assert seen.cut == KILLED
-    assert seen.seconds < 10

@@ -253,29 +253,3 @@ def test_a_copy_is_independent(make_repository: Make, parent: Path) -> None:
             original.close()
             assert files(copy)["a"] == b"changed"
     assert list(parent.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_three_thousand_files_are_ready_and_copied_fast(
-    make_repository: Make, parent: Path
-) -> None:
-    """Takes a third of a second and a tenth on an idle machine; longer under load.
-
-    So this measures the work that is ours: one process or system call too many for each file.
-    """
-    content = "".join(f"def function_{i}(): return {i}\n" for i in range(20))
-    repository = make_repository({f"p{i % 60}/m{i}.py": f"{i}\n{content}" for i in range(3000)})
-    started = _cpu_seconds()
-    with prepare_workspace(repository, head(repository), {}, parent=parent) as workspace:
-        prepared = _cpu_seconds() - started
-        with workspace.copy() as copy:
-            copied = _cpu_seconds() - started - prepared
-            assert len(files(copy)) == 3000
-    assert prepared < 0.5
-    assert copied < 0.5
-
-
-def _cpu_seconds() -> float:
-    """Return the user time of this process and its ended children."""
-    used = os.times()
-    return used.user + used.children_user
