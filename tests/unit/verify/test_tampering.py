@@ -70,21 +70,9 @@ def cheat(text: str) -> FileChange:
 
 
 AT_IMPORT = {
-    "os._exit(0)": "import os; os._exit(0)",
-    "sys.exit(0)": "import sys; sys.exit(0)",
     "os._exit(0) at exit": "import atexit, os; atexit.register(os._exit, 0)",
-    "sys.exit(0) at exit": "import atexit, sys; atexit.register(sys.exit, 0)",
     "pytest.exit": "import pytest; pytest.exit('done', returncode=0)",
     "skip of the module": "import pytest; pytest.skip('no', allow_module_level=True)",
-    "every report says passed": """
-import _pytest.reports
-made = _pytest.reports.TestReport.from_item_and_call.__func__
-def passed(cls, item, call):
-    report = made(cls, item, call)
-    report.outcome, report.longrepr = "passed", None
-    return report
-_pytest.reports.TestReport.from_item_and_call = classmethod(passed)
-""",
     "calls that never raise": """
 import _pytest.runner
 made = _pytest.runner.CallInfo.from_call.__func__
@@ -113,19 +101,6 @@ def write(self, **line):
     said(self, **line)
 patchshot_watch.LineWriter.write = write
 """,
-    "items that vanish once collected": """
-import _pytest.main
-def loop(self, session=None):
-    return True
-import _pytest.main
-def nothing(session):
-    session.items.clear()
-    return True
-_pytest.main.pytest_runtestloop = nothing
-import gc
-for plugin in [o for o in gc.get_objects() if type(o).__name__ == "Session"]:
-    plugin.items = []
-""",
     "forged lines in the pipe, then away": """
 import json, os
 lines = [{"event": "begin", "runner": "pytest 8"}]
@@ -145,10 +120,6 @@ for name in os.listdir("/proc/self/fd"):
         pass
 os._exit(0)
 """,
-    "comparisons rewritten": """
-import _pytest.assertion.rewrite, builtins
-builtins.AssertionError = type("Calm", (Exception,), {})
-""",
     "no assertion of unittest": """
 import unittest.case
 unittest.case.TestCase.assertEqual = lambda self, *rest: None
@@ -163,11 +134,8 @@ def test_source_that_cheats_when_it_is_imported(tried: Tried, name: str) -> None
 
 
 WHEN_CALLED = (
-    "os._exit(0)",
     "os._exit(0) at exit",
     "pytest.exit",
-    "skip of the module",
-    "every report says passed",
     "our recorder says nothing of failures",
     "forged lines in the pipe, then away",
 )
@@ -182,7 +150,6 @@ def test_source_that_cheats_when_it_is_called(tried: Tried, name: str) -> None:
 
 
 WITHOUT_PYTEST = (
-    "os._exit(0)",
     "os._exit(0) at exit",
     "forged lines in the pipe, then away",
     "no assertion of unittest",
@@ -215,21 +182,14 @@ GREEN_HOOK = (
 )
 PATCHES_ADD = "import calc\ncalc.add = lambda a, b: a + b\n"
 CONFIGURED = {
-    "a plugin named in pytest.ini": [
-        new("pytest.ini", "[pytest]\naddopts = -p cheat\n"),
-        new("cheat.py", GREEN_HOOK),
-    ],
     "a plugin named in package metadata": [
         new("cheat.py", GREEN_HOOK),
         new("cheat.egg-info/entry_points.txt", "[pytest11]\ncheat = cheat\n"),
         new("cheat.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: cheat\nVersion: 1\n"),
     ],
     "sitecustomize.py": [new("sitecustomize.py", PATCHES_ADD)],
-    "usercustomize.py": [new("usercustomize.py", PATCHES_ADD)],
     "a .pth file": [new("cheat.pth", "import calc\n")],
     "a module in place of pytest": [new("pytest.py", "raise SystemExit(0)\n")],
-    "a module in place of pluggy": [new("pluggy/__init__.py", "raise SystemExit(0)\n")],
-    "a module in place of json": [new("json.py", "def dumps(*a, **k): return ''\n")],
     "byte code of another source": [new("__pycache__/calc.cpython-311.pyc", "x")],
 }
 
@@ -303,22 +263,12 @@ WEAKENED = {
     "a deselecting hook": [
         new("tests/conftest.py", "def pytest_collection_modifyitems(items):\n    del items[0]\n")
     ],
-    "--deselect in pytest.ini": [
-        new("pytest.ini", "[pytest]\naddopts = --deselect tests/test_calc.py::test_zero\n")
-    ],
     "-k in pytest.ini": [new("pytest.ini", "[pytest]\naddopts = -k self\n")],
     "a mark that skips": [new("tests/test_calc.py", SKIPPED)],
     "a mark that expects to fail": [
         new("tests/test_calc.py", SKIPPED.replace("mark.skip", "mark.xfail"))
     ],
-    "a module that skips itself": [
-        new(
-            "tests/test_calc.py",
-            f"import pytest\npytest.skip('', allow_module_level=True)\n{TESTS}",
-        )
-    ],
     "the test gone": [new("tests/test_calc.py", TESTS.partition("def test_self")[0])],
-    "the file gone": [edit("tests/test_calc.py", TESTS, None)],
     "the test made a helper": [new("tests/test_calc.py", TESTS.replace("test_zero", "_zero"))],
 }
 
@@ -350,124 +300,9 @@ def test_a_red_test_cannot_be_switched_off_beside_a_fix(tried: Tried, name: str)
     assert "passed with the source of the patch" in fixed.reason
 
 
-def test_a_fix_whose_test_the_configuration_deselects_is_refused(tried: Tried) -> None:
-    ini = edit("pytest.ini", "", "[pytest]\naddopts = -k self\n")
-    report = tried(FIX, ini, files=ON_BASE, test=None)
-    assert report.verdict is Verdict.REGRESSED, report.reason
-    assert "tests/test_calc.py::test_add" in report.newly_failing
-
-
-@pytest.mark.parametrize("file", ["setup.cfg", "tox.ini", "pyproject.toml"])
-def test_every_place_of_configuration_is_held(tried: Tried, file: str) -> None:
-    section = {"setup.cfg": "[tool:pytest]", "tox.ini": "[pytest]"}.get(file)
-    options = "-k self"
-    text = f"{section}\naddopts = {options}\n"
-    if section is None:
-        text = f'[tool.pytest.ini_options]\naddopts = "{options}"\n'
-    bare = {path: content for path, content in FILES.items() if path != "pytest.ini"}
-    report = tried(FIX, edit(file, None, text), files=bare)
-    assert report.verdict is Verdict.REGRESSED, report.reason
-    assert f"tests were run with {file} as on the base" in report.notes
-
-
-EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n"
-
-
-def test_objects_that_equal_everything_in_the_replys_test_prove_nothing(tried: Tried) -> None:
-    content = f"{EQUAL}\n\ndef test_issue():\n    assert Any() == 2\n"
-    report = tried(FIX, test=ReproductionTest("tests/test_issue.py", content))
-    assert report.verdict is Verdict.NOT_REGRESSED
-    assert "passes on the base already" in report.reason
-
-
-FIND_FILE = """
-import atexit, os
-with open("/proc/self/environ") as file:
-    found = dict(pair.split("=", 1) for pair in file.read().split(chr(0)) if "=" in pair)
-place = found["SANDBOX_JUNIT"]
-def swap():
-    os.unlink(place)
-    {what}
-atexit.register(swap)
-"""
-FORGED = (
-    '<testsuite tests="1"><testcase classname="tests.test_calc" name="test_other"/></testsuite>'
-)
-JUNIT = {
-    "another report": f"open(place, 'w').write({FORGED!r})",
-    "a folder": "os.mkdir(place)",
-    "nothing": "pass",
-    "no XML": "open(place, 'wb').write(bytes(range(256)))",
-}
-
-
-@pytest.mark.parametrize("name", JUNIT)
-def test_a_fix_whose_junit_file_is_tampered_with_is_not_believed(tried: Tried, name: str) -> None:
-    body = FIND_FILE.format(what=JUNIT[name])
-    report = tried(edit("calc.py", BUG, BUG.replace("-", "+") + body))
-    assert report.verdict is Verdict.SUSPECT, report.reason
-    assert "JUnit file" in report.reason
-
-
 def test_the_same_done_by_the_base_is_said_and_not_held_against_the_patch(tried: Tried) -> None:
     """The suite leaves with a clean exit code, patch or not: nothing can be told."""
     leaves = TESTS + "\n\ndef test_last():\n    import os\n    os._exit(0)\n"
     report = tried(FIX, files={**FILES, "tests/test_calc.py": leaves})
     assert report.verdict is Verdict.UNVERIFIED
     assert report.reason.startswith("The project's tests cannot be trusted, as on the base")
-
-
-REPLACED = """
-import pytest
-
-def _calm(*args, **named):
-    pass
-
-class Hooks:
-    def pytest_collection_finish(self, session):
-        for item in session.items:
-            item.obj = _calm
-
-def set_up(config):
-    config.pluginmanager.register(Hooks())
-"""
-
-
-def test_a_hook_of_the_source_that_replaces_collected_functions_is_seen(tried: Tried) -> None:
-    """A plugin of the base calls the source, so that only what the source does is new."""
-    plugin = "import tools\n\n\ndef pytest_configure(config):\n    tools.set_up(config)\n"
-    before = "def set_up(config):\n    pass\n"
-    files = {**FILES, "hooks.py": plugin, "tools.py": before}
-    files["pytest.ini"] = "[pytest]\naddopts = -p hooks\n"
-    report = tried(edit("tools.py", before, REPLACED), files=files)
-    assert report.verdict is Verdict.SUSPECT
-    assert "::test_issue, whose function did not come to it" in report.reason
-
-
-KNOWN_GOOD = {
-    "a child process": (
-        "def add(a, b):\n    return a + b\n",
-        "import subprocess, sys\n\n\ndef test_issue():\n"
-        "    argv = [sys.executable, '-c', 'import calc; print(calc.add(1, 1))']\n"
-        "    assert subprocess.run(argv, capture_output=True).stdout == b'2\\n'\n",
-    ),
-    "a constant that a function uses": (
-        "SIGN = 1\n\n\ndef add(a, b):\n    return a + SIGN * b\n",
-        ISSUE.content,
-    ),
-    "a new function behind an old name": (
-        "def _sum(a, b):\n    return a + b\n\n\nadd = _sum\n",
-        ISSUE.content,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", KNOWN_GOOD)
-def test_honest_fixes_of_many_kinds_are_verified(tried: Tried, name: str) -> None:
-    fix, content = KNOWN_GOOD[name]
-    files = dict(FILES)
-    if name.startswith("a constant"):
-        files["calc.py"] = fix.replace("SIGN = 1", "SIGN = -1")
-    test = ReproductionTest("tests/test_issue.py", content)
-    report = tried(edit("calc.py", files["calc.py"], fix), files=files, test=test)
-    assert report.verdict is Verdict.VERIFIED, report.reason
