@@ -1,19 +1,7 @@
-"""Turns what a sandboxed run left behind into a `TestRun`. Nothing here raises.
+"""Turns what a sandboxed run left behind, foreign data, into a `TestRun`. Nothing here raises.
 
-All of it is foreign data, because code under test shares the process or the folder that it comes
-from. `make_run` reads our own runners (pytest, unittest, Django) and foreign commands. The other
-runners read their tool's output into a `ParsedOutput`, and `make_tool_run` turns that into a run.
-
-The accounts of a run of our own runners have to agree:
-
-    channel      written by                              holds
-    report       our plugin or runner, over a pipe       each test as it happens, then totals
-    junit        pytest's own JUnit plugin, to a file    each test, and totals
-    exit code    the process                             0: nothing failed
-
-A line in the pipe needs our signature, pytest writes the file at the very end, and the exit code
-comes from the kernel. Code under test that wants to look better than it is has to bend all three in
-the same way. It can, in the process that writes them: this is tamper-evident, not tamper-proof.
+`make_run` reads our own runners, whose report, JUnit file and exit code must agree (tamper-evident,
+not tamper-proof), and foreign commands. `make_tool_run` reads what other runners parsed.
 """
 
 from __future__ import annotations
@@ -228,7 +216,6 @@ def make_run(
     else:
         ended = _ending(result, report, bool(differ))
     _blame_running_tests(report.in_flight, ended, result, outcomes, failures)
-    read = _accounts(result, report=report.begun > 0, junit=junit is not None)
     return TestRun(
         command=argv,
         outcomes=outcomes,
@@ -237,7 +224,11 @@ def make_run(
         ended=ended,
         output_tail=_end(streams(result)),
         failures=failures,
-        channels=Channels(read, tuple(map(clean, differ)), tuple(map(clean, report.traces))),
+        channels=Channels(
+            _accounts(result, report=report.begun > 0, junit=junit is not None),
+            tuple(map(clean, differ)),
+            tuple(map(clean, report.traces)),
+        ),
         expected_failures=tuple(sorted(report.expected)),
     )
 
@@ -309,17 +300,13 @@ def _against(
         if exit_code in _ENDED_BY_ITSELF:
             yield "pytest's JUnit file is missing, or is no XML"
         return
-    ours = {
-        # An unexpected pass is a pass in pytest's file.
-        junit_name(test): "passed"
-        if outcome is Outcome.SKIPPED and test in report.unexpected
-        else _kind(outcome)
+    # An unexpected pass is a pass in pytest's file.
+    ours = Counter(
+        "passed" if outcome is Outcome.SKIPPED and test in report.unexpected else _kind(outcome)
         for test, outcome in report.outcomes.items()
-    }
-    theirs = {name: _kind(outcome) for name, outcome in junit.items()}
-    # A test may choose its name in the file (`record_xml_attribute`): then only counts compare.
-    same_names = ours.keys() == theirs.keys()
-    if ours != theirs if same_names else Counter(ours.values()) != Counter(theirs.values()):
+    )
+    theirs = Counter(map(_kind, junit.values()))
+    if ours != theirs:
         yield f"the report says {_counted(ours)}, the JUnit file {_counted(theirs)}"
 
 
@@ -331,17 +318,14 @@ def _bad(outcomes: Mapping[str, Outcome]) -> int:
     return sum(outcome in BAD_OUTCOMES for outcome in outcomes.values())
 
 
-def _counted(kinds: Mapping[str, str]) -> str:
-    counts = Counter(kinds.values())
+def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "nothing"
 
 
 # ----------------------------------------------------------- the lines that our runners write
-# Code under test shares the process that writes them (`inside/patchshot_watch.py`). Each line ends
-# with a tab and the first 16 hexadecimal digits of an HMAC-SHA256 (RFC 2104) of the previous
-# signature and the line. The key is put where the writer finds it before any code of the target
-# runs, and the writer removes it. Code under test could still look for the key in memory, but it
-# cannot just write to the pipe that it inherits. A report without its `finish` line is incomplete.
+# Each line ends with a tab and the first 16 hexadecimal digits of an HMAC-SHA256 (RFC 2104) of the
+# previous signature and the line, so that code under test, which shares the process, cannot add
+# lines to the pipe without looking for the key in memory.
 
 # The file in the tree in which the key waits for the plugin, and the variable that names it inside
 # the sandbox. The plugin removes both.
@@ -490,33 +474,16 @@ def _add_result(report: Report, line: _Line) -> None:
 
 # --------------------------------------------- JUnit XML, hostile data read with defusedxml
 
-# Characters that XML cannot hold; pytest writes them as `#x07` (`_pytest.junitxml.bin_xml_escape`).
-_ILLEGAL = re.compile("[^\t\n\r\x20-\x7e\x80-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 
 def read_junit(data: bytes) -> Mapping[str, Outcome] | None:
     """Return the outcomes by `classname.name`; None for a missing or invalid file."""
     cases = read_cases(data)
     if cases is None:
         return None
-    outcomes: dict[str, Outcome] = {}
+    found = ParsedOutput()
     for case in cases:  # a test has one case for each phase that failed
-        name = ".".join(filter(None, (case.classname, case.name)))
-        outcomes[name] = min(outcomes.get(name, case.outcome), case.outcome, key=_WORST_FIRST.index)
-    return outcomes
-
-
-def junit_name(test: str) -> str:
-    """Return pytest's `classname.name` of a test id (`_pytest.junitxml.mangle_test_address`)."""
-    path, bracket, parameters = test.partition("[")
-    first, *rest = path.split("::")
-    names = [first.replace("/", ".").removesuffix(".py"), *rest]
-    return _ILLEGAL.sub(_visible, ".".join(names) + bracket + parameters)
-
-
-def _visible(character: re.Match[str]) -> str:
-    number = ord(character[0])
-    return f"#x{number:02X}" if number <= 0xFF else f"#x{number:04X}"
+        found.add(f"{case.classname}.{case.name}", case.outcome)
+    return found.outcomes
 
 
 _ENDINGS = {"error": Outcome.ERROR, "failure": Outcome.FAILED, "skipped": Outcome.SKIPPED}
@@ -548,13 +515,14 @@ def read_cases(document: bytes) -> tuple[Case, ...] | None:
 
 
 def _case(element: Element) -> Case:
-    outcome, text = Outcome.PASSED, ""
+    names = element.get("classname", ""), element.get("name", "")
     children = {_local(child): child for child in reversed(element)}
-    for tag in (tag for tag in _ENDINGS if tag in children):
-        outcome, child = _ENDINGS[tag], children[tag]
-        text = "\n".join(filter(None, (child.get("message", ""), (child.text or "").strip())))
-        break
-    return Case(element.get("classname", ""), element.get("name", ""), outcome, text)
+    for tag, outcome in _ENDINGS.items():
+        child = children.get(tag)
+        if child is not None:
+            texts = (child.get("message", ""), (child.text or "").strip())
+            return Case(*names, outcome, "\n".join(filter(None, texts)))
+    return Case(*names, Outcome.PASSED)
 
 
 def _local(element: Element) -> str:

@@ -1,20 +1,14 @@
 """A pytest plugin that writes one JSON line for each thing that happens to a test.
 
-It runs inside the sandbox, in the target's interpreter: Python 3.7 or later and pytest 5 or later,
-without warnings (projects turn them into errors). The lines go to the pipe that SANDBOX_REPORT
-names; without the last one, `finish`, the run ended before pytest did. pytest's own JUnit file goes
-to SANDBOX_JUNIT. PATCHSHOT_SEAL names a file with the key that lines are signed with. The variables
-and the key are removed before any file of the target is imported. `agent.verify.reports` reads.
-
-PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes time.
+It runs inside the sandbox under Python 3.7 or later and pytest 5 or later, without warnings
+(projects turn them into errors). The variables and the key of the lines are removed before any file
+of the target is imported. PYTEST_DONT_REWRITE: nothing here is an assertion of a test.
 """
 
 # ruff: noqa: D102  (hooks are documented by pytest)
 
 from __future__ import annotations
 
-import ast
-import linecache
 import os
 from typing import Any
 
@@ -73,14 +67,6 @@ class PytestRecorder:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._lines.write(event="start", id=nodeid, at=self._lines.seconds())
 
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
-        outcome = yield
-        if call.excinfo is not None and call.excinfo.type is AssertionError:
-            values = _values(call.excinfo)
-            if values:
-                outcome.get_result().patchshot_values = values
-
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows
             return
@@ -133,27 +119,4 @@ def _text(report: Any) -> str:
     longrepr = report.longrepr
     if isinstance(longrepr, tuple):  # a skip: (path, line, reason)
         return str(longrepr[-1])
-    return str(longrepr or "") + getattr(report, "patchshot_values", "")
-
-
-VALUE_LIMIT = 150  # characters of one value
-VALUES_SHOWN = 6
-
-
-def _values(info: Any) -> str:
-    """Return the values of the names in an assertion that pytest has not rewritten, or ""."""
-    if info.value.args:
-        return ""
-    entry = info.tb
-    while entry.tb_next is not None:
-        entry = entry.tb_next
-    frame = entry.tb_frame
-    try:
-        line = linecache.getline(frame.f_code.co_filename, entry.tb_lineno).strip()
-        names = [node.id for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)]
-        known = [name for name in dict.fromkeys(names) if name in frame.f_locals]
-        values = ((name, repr(frame.f_locals[name])[:VALUE_LIMIT]) for name in known)
-        shown = [name + " = " + " ".join(value.split("\n")) for name, value in values]
-    except Exception:  # noqa: BLE001  (a value of the target may raise anything)
-        return ""
-    return "\nE   " + line + ", with " + ", ".join(shown[:VALUES_SHOWN]) if shown else ""
+    return str(longrepr or "")

@@ -3,9 +3,8 @@
     patchshot_unittest.py tests/test_a.py ...             for interpreters without pytest
     patchshot_unittest.py --hook tests/runtests.py ...    another runner, or `-m unittest ...`
 
-It runs inside the sandbox in the target's interpreter: Python 3.7 or later, standard library only.
-PATCHSHOT_ROOT names the root of the workspace. Every unittest runner calls the methods of
-`unittest.TestResult`, which are recorded. Plain functions `test_*` without arguments run too.
+It runs inside the sandbox under Python 3.7 or later, with the standard library only. Every unittest
+runner calls the methods of `unittest.TestResult`, which are recorded.
 """
 
 # ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118, PTH120

@@ -1,21 +1,7 @@
 """Compares two runs of the same tests, before and after a patch, and says if they are credible.
 
-Pure. The rules are those of SWE-bench's FAIL_TO_PASS and PASS_TO_PASS, and absence counts too:
-
-    before          after                     counts as
-    pass            pass                      still passing
-    pass            fail, error, skip, absent newly failing
-    fail, error     pass                      newly passing
-    fail, error     fail, error, skip, absent nothing: it was red before
-    skip            anything                  nothing: it showed nothing before
-    absent          fail, error               newly failing: new, and red
-    absent          pass                      nothing: it was not seen to fail
-
-If a module cannot be collected, all of its tests fail. A test during which the run was killed fails
-too. Where both runs were cut short, absence shows nothing.
-
-Given tests (`FAIL_TO_PASS` and `PASS_TO_PASS`) decide alone: an absent or skipped one has not
-passed. Their names and output stay out of every prompt, so the reasons contain only counts.
+Pure. The rules are those of SWE-bench's FAIL_TO_PASS and PASS_TO_PASS; a test that passed and is
+absent fails too. The names and output of given tests stay out of every prompt.
 """
 
 from __future__ import annotations
@@ -157,36 +143,22 @@ def doubtful(run: TestRun) -> bool:
     return run.ended == INCONSISTENT or (run.ended == INCOMPLETE and not run.exit_code)
 
 
-def is_unreadable(run: TestRun) -> bool:
-    """Whether a run of the base shows nothing of its tests: the runner's fault, or our reader's."""
-    red_command = is_command(run) and Outcome.PASSED not in run.outcomes.values()
-    return not run.outcomes or doubtful(run) or red_command
-
-
 def suspicion(before: TestRun | None, after: TestRun | None) -> str:
     """Return why the run with the patch is not credible although that on the base is, or ""."""
     if after is None:
         return ""
-    if doubtful(after) and not (before is not None and is_unreadable(before)):
+    if doubtful(after) and (before is None or _is_readable(before)):
         what = "; ".join(after.channels.disagreements) or how_it_ended(after)
         return f"the accounts of the run with the patch do not agree: {what}"
-    new = new_traces(before, after)
-    if new:
-        return f"with the patch the test runner itself is changed: {listed(new, _SHOWN)}"
-    return ""
-
-
-def new_traces(before: TestRun | None, after: TestRun) -> tuple[str, ...]:
-    """Return the changes to the test runner that only the patch makes."""
     if before is None or before.ended != Ended.EXITED:
-        return ()
-    known = set(before.channels.traces)
-    return tuple(trace for trace in after.channels.traces if trace not in known)
+        return ""
+    new = tuple(trace for trace in after.channels.traces if trace not in before.channels.traces)
+    return f"with the patch the test runner itself is changed: {listed(new, _SHOWN)}" if new else ""
 
 
-def doubtful_on_both(before: TestRun | None, after: TestRun | None) -> bool:
-    """Whether the project's tests are not credible with or without the patch."""
-    return before is not None and after is not None and doubtful(before) and doubtful(after)
+def _is_readable(run: TestRun) -> bool:
+    red_command = is_command(run) and Outcome.PASSED not in run.outcomes.values()
+    return bool(run.outcomes) and not doubtful(run) and not red_command
 
 
 # ---------------------------------------------------------------------------------- given tests
@@ -229,17 +201,11 @@ def judge_known(
         verdict = Verdict.REGRESSED
     else:
         verdict = Verdict.VERIFIED if fixed and not never else Verdict.NOT_REGRESSED
-    red = sum(not _passes(before, test) for test in kept)
-    counts = (
-        (len(absent), "in no run (the notes name them)"),
-        (len(gone), "newly failing"),
-        (len(never), "to stay so and red on the base too"),
-        (red, "to stay so and red on the base"),
-    )
-    words = "".join(f", {count} {what}" for count, what in counts if count)
+    unknown = f", {len(absent)} in no run (the notes name them)" if absent else ""
     reason = (
         f"Of the given tests, {len(should) - len(unfixed)} of {len(should)} that should be fixed "
-        f"pass, and {len(kept)} of {len(stay)} that should stay so{words}."
+        f"pass, and {len(kept)} of {len(stay)} that should stay so ({len(gone)} newly failing)"
+        f"{unknown}."
     )
     if not (fixed or unfixed):
         reason += " None that should be fixed failed on the base."

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.repository import language_of
 from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.verify.judging.compare import (
     collection_error,
@@ -25,6 +26,7 @@ from agent.verify.judging.replays import SecondRuns
 from agent.verify.judging.wording import failure_texts, how_it_ended, listed, number, tail
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_INTERPRETED = frozenset({"python", "javascript", "typescript", "tsx"})
 
 # What names something that is missing: the last line of a traceback of CPython, errors of V8 and
 # of TypeScript's compiler.
@@ -38,22 +40,6 @@ _MISSING_NAME = re.compile(
     r"|ReferenceError: (?P<variable>\w+) is not defined"
     r"|does not provide an export named '(?P<export>\w+)'"
     r"|TS\d+: (?:Property|Cannot find name|.* has no exported member(?: named)?) '(?P<typed>\w+)')"
-)
-
-# One error of a compiler. What cargo says of the whole build is none, nor a note below an error.
-_ERROR = re.compile(
-    r"^(?:error(?:\[E\d+\])?: (?!could not compile|aborting due)(?P<rust>.+)"
-    r"|\S+\.go:\d+:\d+: (?!too many errors)(?P<go>.+)"
-    r"|\[ERROR\] \S+\.java:\[\d+,\d+\] (?P<java>.+(?:\n(?:\[ERROR\])?\s*symbol: .+)?))$",
-    re.MULTILINE,
-)
-
-# An error that says no more than that a name does not exist.
-_MISSING = re.compile(
-    r"undefined: (?:\w+\.)*(\w+)|has no field or method (\w+)|unknown field '?(\w+)'? in struct"
-    r"|unresolved import `(?:\w+::)*(\w+)`|cannot find [\w ,-]+ `(\w+)` in|named `(\w+)` found"
-    r"|no field `(\w+)` on type|has no field named `(\w+)`"
-    r"|cannot find symbol\n(?:\[ERROR\])?\s*symbol:\s+\w+\s+(\w+)"
 )
 
 # The number of proving tests that a message names. The JSON result has all of them.
@@ -176,31 +162,32 @@ def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -
     """Judge tests by why they failed on the base; one that needs no new name proves for all."""
     needs = {test: _needed_names(before, test, names) for test in proving}
     text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
-    if all(needs[test] is None for test in proving):
-        text = (
-            "the reproduction test does not compile on the base, and not for lack of a name alone"
-        )
-        return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
     strong = tuple(test for test in proving if needs[test] == ())
     if strong:
         return Judgement(Standing.PROVES, text, proving)
-    wanted = sorted({name for found in needs.values() for name in found or ()})
-    words = f"on the base only for the lack of {listed(wanted, _SHOWN)}, which the patch brings"
-    if any(map(names.in_issue, wanted)):
+    lacked = sorted({name for needed in needs.values() for name in needed or ()})
+    words = f"on the base only for the lack of {listed(lacked, _SHOWN)}, which the patch brings"
+    if any(map(names.in_issue, lacked)):
         return Judgement(Standing.PROVES, f"{text} ({words})", proving)
+    if not lacked:
+        text = "the reproduction test does not compile on the base, and not for lack of a name"
+        return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
     text = f"the reproduction test fails {words} and the issue does not speak of"
     return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
 
 
 def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, ...] | None:
-    """Return the names of the patch that a test lacked; None if it did not compile otherwise."""
+    """Return the names of the patch that a test lacked; None if it did not compile otherwise.
+
+    Of a compiler's errors every word may be such a name.
+    """
     collector = collection_error(before, test)
     text = before.failures.get(test) or before.failures.get(collector or "", "")
-    of_build = names_of_build(text) if collector is not None else None
-    if of_build is not None:
-        return tuple(filter(names.brought, of_build)) or None
-    found = list(_MISSING_NAME.finditer(text))
-    name = next(filter(None, found[-1].groups()), "") if found else ""
+    if collector is not None and language_of(collector.partition("::")[0]) not in _INTERPRETED:
+        words = set(re.findall(r"\w+", text))
+        return tuple(sorted(filter(names.brought, words))) or None
+    missing = list(_MISSING_NAME.finditer(text))
+    name = next(filter(None, missing[-1].groups()), "") if missing else ""
     return (name,) if name and names.brought(name) else ()
 
 
@@ -223,13 +210,3 @@ def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str |
             package = str(name).partition(".")[0]
             return None if in_repository(package) else package
     return None
-
-
-def names_of_build(text: str) -> tuple[str, ...] | None:
-    """Return the names for whose lack alone a build failed; None without an error of a compiler."""
-    errors = [next(filter(None, found.groups())) for found in _ERROR.finditer(text)]
-    if not errors:
-        return None
-    missing = [_MISSING.search(error) for error in errors]
-    names = {next(filter(None, one.groups())) for one in missing if one is not None}
-    return tuple(sorted(names)) if all(missing) else ()

@@ -13,7 +13,7 @@ from agent.types import BAD_OUTCOMES, Outcome, TestRun, Verdict
 from agent.verify.judging.compare import (
     Comparison,
     KnownJudgement,
-    doubtful_on_both,
+    doubtful,
     executed,
     is_command,
     is_whole,
@@ -252,7 +252,7 @@ def _suspicion(evidence: VerdictEvidence) -> str:
 def _unknown(evidence: VerdictEvidence) -> str:
     """Return why nothing can be concluded, or ""."""
     before, after = evidence.before, evidence.after
-    both = doubtful_on_both(before, after)
+    both = before is not None and after is not None and doubtful(before) and doubtful(after)
     if after is not None and (both or after.ended in _CUT):
         ended = "; ".join(after.channels.disagreements) or f"the test run {how_it_ended(after)}"
         where = "as on the base" if both else "with the patch"

@@ -106,8 +106,7 @@ def assertion(text: str) -> str:
     if marked:
         first = marked[0].startswith(("assert ", "AssertionError: assert "))
         compared = [line for line in marked[1:] if line.startswith("assert ") and not first]
-        bare = bool(compared) and marked[0] == "AssertionError"
-        said = compared[:1] if bare else [*marked[:1], *compared[:1]]
+        said = [*marked[:1], *compared[:1]]
     else:
         said = (
             _of_traceback(lines) or _without_stack(lines) or [line.strip() for line in lines[-1:]]

@@ -252,7 +252,7 @@ def with_variables(command: Command, more: Mapping[str, str]) -> Command:
 
 
 def following_order(command: Command, order: Path) -> Command:
-    """Return a command of Python that follows an order (`inside/patchshot_trace.py`)."""
+    """Return a command of Python that follows an order (`inside/patchshot_watch.py`)."""
     seed = command.environment.get("PYTHONHASHSEED", _OTHER_HASH_SEED)
     return with_variables(command, {"PYTHONHASHSEED": seed, "PATCHSHOT_TRACE": str(order)})
 

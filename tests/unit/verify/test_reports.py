@@ -17,7 +17,6 @@ from agent.verify.reports import (
     Report,
     agreement,
     clean,
-    junit_name,
     make_run,
     read_junit,
     read_report,
@@ -317,12 +316,6 @@ def test_what_pytest_itself_writes_agrees_with_our_plugin(tmp_path: Path) -> Non
     assert run.outcomes["pkg/test_all.py::test_many[x::y]"] is FAILED
     assert run.outcomes["pkg/test_all.py::test_unexpected"] is SKIPPED
     assert run.outcomes["test_broken.py"] is ERROR
-
-
-def test_names_in_the_file() -> None:
-    assert junit_name("a/b/test_x.py::C::test[a/b.py::c]") == "a.b.test_x.C.test[a/b.py::c]"
-    assert junit_name("test_x.py") == "test_x"
-    assert junit_name("t.py::x[\x07]") == "t.x[#x07]"
 
 
 # ------------------------------------------------------------------------------------------- seals

@@ -63,18 +63,6 @@ def test_exactly_the_given_tests_decide(
     assert "t::" not in found.reason
 
 
-def test_what_was_red_on_the_base_is_not_said_to_have_been_green() -> None:
-    stay = KnownTests((), ("t::kept", "t::also"))
-    before = run_of({"t::kept": "failed", "t::also": "passed"})
-    after = run_of(dict.fromkeys(stay.pass_to_pass, "passed"))
-    assert judge_known(stay, before, after, ()).reason == (
-        "Of the given tests, 0 of 0 that should be fixed pass, and 2 of 2 that should stay so, 1 "
-        "to stay so and red on the base. None that should be fixed failed on the base."
-    )
-    red = judge_known(stay, before, before, ())
-    assert "1 of 2 that should stay so, 1 to stay so and red on the base too." in red.reason
-
-
 def test_ids_that_no_run_knows_are_counted_first_and_named_apart() -> None:
     known = KnownTests(("t::fixed",), ("t::kept", "t::mispelt"))
     before = run_of({"t::fixed": "failed", "t::kept": "passed"})

@@ -77,7 +77,6 @@ JAVA = """org.opentest4j.AssertionFailedError: expected: <270> but was: <90>
             "E   AssertionError: turns left\nE   assert 1 == 2",
             "AssertionError: turns left assert 1 == 2",
         ),
-        ("E   AssertionError\nE   assert a == b, with a = 1", "assert a == b, with a = 1"),
         ("E   ValueError: bad.\nE   more", "ValueError: bad"),
         (TRACEBACK, "AssertionError: Lists differ: [1, 2] != [1, 3]"),
         (
