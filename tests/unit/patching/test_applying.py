@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.patching import OverlayFiles, apply_proposal, unified_diff
 from agent.patching.edit_session import MAX_WRITTEN
@@ -310,25 +308,3 @@ def test_overlay_reads_changes_over_the_base() -> None:
 
 
 # --------------------------------------------------------------------------------------- properties
-
-_PATHS = st.sampled_from(["pkg/a.py", "pkg/b.py", "run.sh", "n.py", "N.py", "logo.png", "../x"])
-_TEXT = st.text("xyz=12 \n", max_size=6)
-_EDITS: st.SearchStrategy[Edit] = st.one_of(
-    st.builds(SearchReplace, _PATHS, _TEXT, _TEXT, st.none() | st.integers(1, 4)),
-    st.builds(CreateFile, _PATHS, _TEXT),
-    st.builds(DeleteFile, _PATHS),
-)
-
-
-@given(st.lists(_EDITS, max_size=5))
-def test_all_or_nothing(edits: list[Edit]) -> None:
-    outcome = apply(*edits)
-    if isinstance(outcome, ApplyFailure):
-        assert outcome.failures
-        return
-    assert [edit.index for edit in outcome.edits] == list(range(len(edits)))
-    for change in outcome.changes:
-        base = FILES.read(change.path) if change.path in FILES.files else None
-        assert change.before == base
-        assert change.after != change.before
-    assert apply(*edits) == outcome

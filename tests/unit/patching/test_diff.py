@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,28 +128,3 @@ def test_git_reproduces_the_bytes(
     ]
     if changes:
         check(*changes)
-
-
-def _big(kind: str) -> tuple[list[bytes], list[bytes]]:
-    unique = [b"    value_%d = %d\n" % (n, n) for n in range(100_000)]
-    if kind == "two ends":
-        return unique, [b"first\n", *unique[1:-1], b"last\n"]
-    if kind == "every tenth":
-        return unique, [b"new\n" if n % 10 == 0 else line for n, line in enumerate(unique)]
-    if kind == "all":
-        return unique, [b"  " + line for line in unique]
-    if kind == "reversed":
-        return unique, unique[::-1]
-    if kind == "repeated":
-        return [b"a\n", b"b\n"] * 50_000, [b"b\n", b"a\n", b"a\n"] * 33_333
-    return [b"x\n"] * 100_000, [b"x\n"] * 50_000 + [b"y\n"] + [b"x\n"] * 49_999
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["two ends", "every tenth", "all", "reversed", "repeated", "same"])
-def test_a_hundred_thousand_lines_take_less_than_two_seconds(kind: str) -> None:
-    before, after = (b"".join(lines) for lines in _big(kind))
-    started = time.process_time()
-    diff = unified_diff([FileChange("f", before, after)])
-    assert time.process_time() - started < 2
-    assert git_apply([FileChange("f", before, None)], diff) == {"f": (after, False)}

@@ -50,16 +50,6 @@ def test_an_example_of_data_is_no_edit() -> None:
     assert failure(text).kind in ("malformed", "schema")
 
 
-def test_cut_off_json_with_foreign_keys_is_not_read_as_whole() -> None:
-    edits = [{"filePath": p, "oldString": "a", "newString": "b"} for p in ("a.py", "b.py")]
-    for value in (edits, {"changes": edits}, {"edits": edits}):
-        text = json.dumps(value)
-        for cut in range(1, len(text)):
-            for reply in (text[:cut], f"```json\n{text[:cut]}", f"I fix it.\n\n{text[:cut]}"):
-                assert isinstance(parse_reply(reply), ParseFailure), reply
-                assert isinstance(parse_reply(reply, finish_reason="length"), ParseFailure)
-
-
 # ---------------------------------------------------------------------------------- unified diffs
 
 

@@ -129,15 +129,6 @@ def test_what_git_prints_is_applied_as_git_does(
         assert expected == after
 
 
-def test_a_delta_of_a_binary_file(tmp_path: Path) -> None:
-    base = {"blob.bin": bytes(range(256)) * 400}
-    after = {"blob.bin": base["blob.bin"][:5000] + b"other" + base["blob.bin"][5000:]}
-    patch = diff_of(tmp_path / "diff", base, after, "--binary")
-
-    assert b"\ndelta " in patch
-    assert ours(base, patch) == theirs(tmp_path / "oracle", base, patch) == after
-
-
 CONTEXT = (" line 5", "-line 6", "+six", " line 7")
 
 

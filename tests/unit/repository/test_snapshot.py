@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands.common import load_snapshot
 from agent.errors import RepositoryError
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
-from agent.settings import Settings
 from agent.types import SkippedFile, SourceFile
-from agent.types.events import Event, Notice, StageFinished
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -88,33 +85,6 @@ def test_a_clean_repository_is_the_same_in_all_modes(
         snapshot.read("data.bin")
     with pytest.raises(KeyError):
         snapshot.text("nowhere.py")
-
-
-@pytest.mark.parametrize("commit", ["HEAD", None])
-def test_skipped_files_are_counted_by_reason_and_unfit_names_are_noted(
-    make_repository: Make, tmp_path: Path, commit: str | None
-) -> None:
-    root = make_repository(
-        {
-            "a.py": "1\n", "big.txt": "x" * 2_000_000, "large.txt": "x" * 2_000_000,
-            "data.bin": b"\0", "new\nline.py": "n\n", "ab\u202ec.py": "n\n",
-        }
-    )  # fmt: skip
-    for name in ("one", "two", "three"):
-        (root / name).symlink_to("a.py")
-    Path(os.fsdecode(os.fsencode(root) + b"/" + NOT_UTF8)).write_text("c\n")
-    run_git(root, "add", "-A")
-    run_git(root, "commit", "-q", "-m", "links")
-    said: list[Event] = []
-    load_snapshot({"repo": root, "commit": commit}, Settings(), said.append)
-    (summary,) = (event.summary for event in said if isinstance(event, StageFinished))
-    assert summary.startswith(
-        "1 files, 9 skipped (3 symlink, 2 control in name, 2 too large, 1 binary, 1 name not utf 8)"
-    )
-    assert [event.message for event in said if isinstance(event, Notice)] == [
-        "skipped ab\\u202ec.py, new\\nline.py: control in name",
-        "skipped caf\\x80.py: name not utf 8",
-    ]
 
 
 def _make_dirty(root: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from agent.errors import RepositoryError
 from agent.repository.snapshot import take_snapshot
-from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
 from tests.support.hostile_repository import SECRET, make_hostile
 
@@ -49,14 +48,6 @@ def test_a_dirty_repository_stays_as_it_is(make_repository: Make, mode: dict[str
     before = fingerprint(root)
     _snapshot(root, mode)
     assert fingerprint(root) == before
-
-
-def test_the_fingerprint_notices_what_git_status_does(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    _stale_index(root)
-    before = fingerprint(root)
-    run_git(root, "status")
-    assert fingerprint(root) != before
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)

@@ -37,17 +37,6 @@ def test_what_is_no_definition_comes_after_those_of_like_rank() -> None:
         assert order(items) == [0, 2, 3, 4, 5, 6, 7, 1]
 
 
-@given(st.lists(st.integers(1, 60), max_size=30), st.randoms())
-def test_the_order_is_total_and_does_not_depend_on_that_of_the_input(
-    sizes: list[int], random: object
-) -> None:
-    items = ranked(*sizes)
-    found = order(items)
-    assert sorted(found) == list(range(len(sizes)))
-    random.shuffle(items)  # type: ignore[attr-defined]
-    assert order(items) == found
-
-
 PROBLEM = Problem("parse fails on empty input", "Calling `parse('')` raises in the tokenizer step.")
 NO_SUPPORT = PackingOptions(support_share=0)
 COUNTER = ApproximateCounter()
@@ -290,15 +279,6 @@ def test_a_method_brings_its_class_header_imports_and_callees() -> None:
     assert outline(bundle, "tools.py") == [(1, 2)]
 
 
-def test_a_method_never_comes_without_its_class_header() -> None:
-    snapshot, chunks = sample()
-    ranking = make_ranking([chunks["local"], chunks["Parser.parse"], chunks["Parser"]])
-    for budget in range(30, 300, 3):
-        bundle = do_pack(snapshot, ranking, PackingOptions(budget=budget, reserve=0, part_ranks=0))
-        if "Parser.parse" in shown(bundle):
-            assert "@decorated\n@twice(1)\nclass Parser(Base):" in bundle.text
-
-
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[MemorySnapshot, Ranking, PackingOptions]:
     """Draw files of classes with methods, overlapping windows, an order and a budget."""
@@ -431,8 +411,3 @@ def test_the_limit_holds_where_counts_do_not_add_up() -> None:
     assert DearHeaders().count(full.text) > 130 >= bundle.tokens
     assert bundle.tokens == DearHeaders().count(bundle.text)
     assert len(shown(bundle)) == len(ranking.chunks) - len(bundle.dropped) > 0
-
-
-def test_an_empty_ranking_gives_an_empty_context() -> None:
-    bundle = do_pack(MemorySnapshot({}), make_ranking([]))
-    assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100, reserve=900)

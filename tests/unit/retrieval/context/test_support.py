@@ -4,7 +4,7 @@ import pytest
 
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import pack
-from agent.retrieval.context.support import ImportStatement, import_statements
+from agent.retrieval.context.support import import_statements
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.types import ContextBundle, Problem
 from tests.support.chunks import make_ranking
@@ -41,13 +41,6 @@ importlib.reload(x)
 
 def test_python() -> None:
     assert found("python", PYTHON) == [(6, 6), (7, 7), (8, 11), (12, 12), (13, 14)]
-
-
-def test_names() -> None:
-    (statement,) = import_statements(["from a.b import (", "    c as d,", ")"], "python")
-    assert statement == ImportStatement(
-        1, 3, frozenset({"from", "a", "b", "import", "c", "as", "d"})
-    )
 
 
 @pytest.mark.parametrize(

@@ -135,17 +135,6 @@ def test_nothing_embedded_is_an_error() -> None:
         embed(make(model), ["a", "b"])
 
 
-def test_a_slow_text_times_out_alone() -> None:
-    model = FakeBatchEmbedder(
-        max_batch=1, seconds=lambda texts: 30.0 if "slow" in texts[0] else 0.0
-    )
-    start = time.perf_counter()
-    rows = embed(make(model, options=EmbeddingOptions(timeout=0.1, backoff=0)), ["a", "slow", "b"])
-    assert time.perf_counter() - start < 2
-    assert [bool(row.any()) for row in rows] == [True, False, True]
-    assert model.calls.count(("slow",)) == 3
-
-
 def test_too_long_input_is_halved_and_pooled_by_length() -> None:
     def _on_call(texts: Sequence[str]) -> None:
         if any(len(text) > 100 for text in texts):

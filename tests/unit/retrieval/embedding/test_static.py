@@ -15,7 +15,6 @@ from agent.retrieval.embedding import static as module
 from agent.retrieval.index.contents import PieceTerms
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
-from agent.retrieval.weights import read_arrays, write_arrays
 from agent.types import Problem
 from tests.support.models import static_bytes
 
@@ -85,15 +84,3 @@ def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path:
     assert query[0] > query[1] > 0.0  # the title weighs more
     unheard = make_query(Problem("unheard", ""), Terms())
     assert not encoder.query(unheard.hashes, unheard.weights).any()
-
-
-def test_other_formats_are_refused(tmp_path: Path) -> None:
-    arrays = read_arrays(static_bytes(WORDS))
-    assert arrays is not None
-    without = {name: array for name, array in arrays.items() if name != "scales"}
-    file = tmp_path / "other.npz"
-    for wrong in ({**arrays, "header": np.array("{}")}, without):
-        file.write_bytes(write_arrays(wrong))
-        assert read_static(file) is None
-    file.write_bytes(b"no archive")
-    assert read_static(file) is None

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from agent.retrieval.embedding import VectorCache, vector_key
-from agent.types.events import Event
 
 
 def vector(seed: int, dimension: int = 8) -> np.ndarray:
@@ -24,20 +23,6 @@ def test_keys_tell_embedder_kind_and_text_apart() -> None:
     }
     assert len(keys) == 6
     assert {len(key) for key in keys} == {32}
-
-
-def test_round_trip_over_processes_is_exact(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "vectors.sqlite"
-    events: list[Event] = []
-    vectors = {vector_key("m", "document", str(i)): vector(i, 384) for i in range(1200)}
-    first = VectorCache(path, events.append)
-    first.put(vectors)
-    first.close()
-    found = VectorCache(path, events.append).get([*vectors, b"x" * 32])
-    assert found.keys() == vectors.keys()
-    assert all(np.array_equal(found[key], vectors[key]) for key in vectors)
-    assert all(value.dtype == np.float32 for value in found.values())
-    assert events == []
 
 
 def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:

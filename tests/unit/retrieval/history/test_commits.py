@@ -5,15 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
 from agent.retrieval.history.commits import (
     CommitFacts,
     Touch,
-    parse_hunks,
-    parse_listing,
     read_commits,
 )
 from tests.conftest import run_git
@@ -165,9 +161,3 @@ def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path
     assert read(root)[0].touches == (Touch("a.py", ("f",)),)
     assert not canary.exists()
     assert fingerprint(root / ".git") == before
-
-
-@given(st.binary(max_size=400))
-def test_parsers_take_any_bytes(output: bytes) -> None:
-    list(parse_listing(output))
-    parse_hunks(output)

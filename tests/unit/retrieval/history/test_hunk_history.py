@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.history import (
@@ -16,7 +14,7 @@ from agent.retrieval.history import (
     HunkHistory,
     without_secrets,
 )
-from agent.search.history import HunkSource, distinct_passages, passage_of
+from agent.search.history import HunkSource, distinct_passages
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
 from tests.conftest import run_git
@@ -121,28 +119,9 @@ def test_a_passage() -> None:
     )
 
 
-def test_a_title_is_one_printable_line() -> None:
-    commit = replace(NEWEST, subject="Fix \x1b[31mred\u202e\n" + "x" * 200)
-    title = passage_of(commit, commit.hunks[0]).title
-    assert title.isprintable()
-    assert len(title) < 120
-
-
 def test_secrets_are_masked() -> None:
     key = "AKIA" + "Q3EGRIZX7M4WNPL2"
     masked = without_secrets(made(1, hunk("a.py", f"x = 1\nKEY = '{key}'\ny = 2")))
     assert masked.hunks[0].text.count("\n") == 2
     assert key not in masked.hunks[0].text
     assert MASK in masked.hunks[0].text
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 30))
-def test_a_damaged_record_is_none_or_sound(noise: bytes, at: int, drop: int) -> None:
-    history = HunkHistory(None, ignore)
-    record = history.encode(OLDEST)
-    assert history.decode(OLDEST.commit, record) == OLDEST
-    assert history.decode("2" * 40, record) is None
-    assert history.decode(OLDEST.commit, noise) is None
-    changed = history.decode(OLDEST.commit, record[:at] + noise + record[at + drop :])
-    assert changed is None or changed.commit == OLDEST.commit

@@ -1,23 +1,18 @@
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
 from agent.retrieval.history.hunks import (
     MIN_ADDED,
     AddedHunk,
     CommitHunks,
-    parse_patch,
     read_hunks,
 )
 from tests.conftest import run_git
-from tests.support.fingerprint import fingerprint
 from tests.support.histories import CLIENT
 from tests.support.histories import write_and_commit as commit
 
@@ -135,54 +130,3 @@ def test_content_that_looks_like_a_diff(make_repository: Make) -> None:
     newest = read(root)[0]
     assert [hunk.path for hunk in newest.hunks] == ["a.py"]
     assert newest.hunks[0].added == 10
-
-
-def test_the_repositorys_own_settings_change_nothing(make_repository: Make) -> None:
-    root = make_repository({"client.py": CLIENT})
-    commit(root, "change", {"client.py": CLIENT + "\n\ndef more():\n    a = 1\n    return a\n"})
-    want = read(root)
-    marker = root / "marker"
-    for key, value in {
-        "diff.external": f"touch {marker}",
-        "diff.python.textconv": f"touch {marker}; cat",
-        "diff.noprefix": "true",
-        "diff.context": "9",
-        "diff.renames": "false",
-        "color.ui": "always",
-    }.items():
-        run_git(root, "config", key, value)
-    (root / ".gitattributes").write_text("*.py binary\n")
-    before = fingerprint(root)
-    assert read(root) == want
-    assert fingerprint(root) == before
-    assert not marker.exists()
-
-
-_LINE = st.sampled_from(
-    ["x = 1", "def f():", "", "@@ -1 +1 @@", "+++ b/z.py", "\\ No", "diff --git"]
-)
-
-
-@settings(max_examples=40, deadline=None)  # each runs git
-@given(st.lists(_LINE, max_size=30), st.lists(_LINE, max_size=30))
-def test_added_lines_are_those_of_git(
-    tmp_path_factory: pytest.TempPathFactory, old: list[str], new: list[str]
-) -> None:
-    """`git diff --numstat` is the oracle of how many lines were added in all."""
-    folder = tmp_path_factory.mktemp("pair")
-    for name, lines in (("old.py", old), ("new.py", new)):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines))
-
-    def diff(*arguments: str) -> bytes:
-        argv = ["git", "diff", "--no-index", *arguments, "old.py", "new.py"]
-        return subprocess.run(argv, cwd=folder, capture_output=True, timeout=30, check=False).stdout
-
-    patch = diff("-U0", "--inter-hunk-context=6")
-    found = parse_patch(b"commit " + b"a" * 40 + b"\n" + patch, ())["a" * 40]
-    added = int(diff("--numstat").split(b"\t")[0] or 0)
-    assert sum(hunk.added for hunk in found) <= added
-    for hunk in found:
-        shown = hunk.text.split("\n")
-        inside = "\n".join(new[hunk.start - 1 : hunk.end])
-        assert all(line in inside for line in shown)
-        assert hunk.end <= len(new)

@@ -92,12 +92,6 @@ def test_python_outline() -> None:
     assert_partition(PYTHON, "python")
 
 
-def test_module_chunk_leaves_out_what_has_its_own_chunk() -> None:
-    module = chunk(PYTHON)[0]
-    assert module.holes == ((6, 34), (36, 37))
-    assert module.text == '"""Module."""\nimport os\n\nLIMIT = 1\n\nif LIMIT:\nprint(fetch)'
-
-
 def test_a_long_signature_keeps_the_name() -> None:
     parameters = [f"    p{number}: int," for number in range(20)]
     cases = [f"    ({number}, 1)," for number in range(20)]
@@ -115,13 +109,6 @@ def test_signature_is_decorators_and_header() -> None:
         "@decorate(\n    LIMIT,\n)\n# Between.\n"
         "async def fetch(url,\n                retries=3) -> str:"
     )
-
-
-def test_a_trailing_comment_is_not_the_next_functions() -> None:
-    assert outline("x = 1  # one\ndef f():\n    pass\n", "python") == [
-        ("module", "", 1, 1),
-        ("function", "f", 2, 3),
-    ]
 
 
 LANGUAGES = {
@@ -397,10 +384,6 @@ def test_outline_of_each_language(language: str) -> None:
     assert_partition(text, language)
 
 
-def test_every_grammar_is_tested() -> None:
-    assert set(GRAMMARS) == {"python", *LANGUAGES}
-
-
 @pytest.mark.parametrize(
     ("language", "symbol", "signature"),
     [
@@ -467,7 +450,6 @@ def test_deep_nesting_does_not_exhaust_the_stack() -> None:
     assert_partition(classes, "java")
 
 
-_SOURCES = [PYTHON, *(textwrap.dedent(text) for text, _ in LANGUAGES.values())]
 _FRAGMENTS = [
     *("\n", "\n\n", " ", "    ", "\t", "\f", "\r", "\x00", "\u2028", "é", "\U0001f600", "\udc80"),
     *("def f(", "class A:", "):", "{", "}", '"""', "'", "#", "//", "/*", "*/", "@", ";", "x = 1"),
@@ -480,17 +462,3 @@ _ALPHABET = st.sampled_from(_FRAGMENTS)
 @given(st.lists(_ALPHABET, max_size=60).map("".join), st.sampled_from(sorted(GRAMMARS)))
 def test_any_text_is_partitioned(text: str, language: str) -> None:
     assert_partition(text, language)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.sampled_from(_SOURCES),
-    st.integers(0, 500),
-    st.integers(0, 60),
-    st.lists(_ALPHABET, max_size=3).map("".join),
-    st.sampled_from(sorted(GRAMMARS)),
-)
-def test_damaged_code_is_partitioned(
-    source: str, at: int, cut: int, insert: str, language: str
-) -> None:
-    assert_partition(source[:at] + insert + source[at + cut :], language)

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from agent.retrieval.index import Corpus, Index, PieceTerms, all_files, term_hash
-from agent.retrieval.index.index import groups_of
 from agent.shared.workers import Cancelled
-from agent.types import SourceFile
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 
@@ -133,14 +131,3 @@ def test_cancelled_loads_stop() -> None:
     snapshot = MemorySnapshot(FILES)
     with pytest.raises(Cancelled):
         Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
-
-
-def test_keys_depend_on_content_language_and_encoder_not_on_the_path() -> None:
-    def key(path: str, blob: str, language: str, encoder: Lengths | None = None) -> bytes:
-        return groups_of([SourceFile(path, blob, 1, language)], encoder)[0].key
-
-    assert key("a.py", "1", "python") == key("b.py", "1", "python")
-    assert key("a.py", "1", "python") != key("a.py", "2", "python")
-    assert key("a.ts", "1", "typescript") != key("a.ts", "1", "tsx")
-    encoders = (None, Lengths("one"), Lengths("two"))
-    assert len({key("a.py", "1", "python", encoder) for encoder in encoders}) == 3

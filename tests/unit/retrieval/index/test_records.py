@@ -14,21 +14,8 @@ from agent.retrieval.index import (
     TreeSitterChunker,
     name_hash,
     split_lines,
-    term_hash,
 )
-from agent.retrieval.index.contents import MAX_USES
 from agent.retrieval.index.corpus import Block
-
-SOURCE = """\
-import os
-
-class Parser:
-    def parse_url(self, url):
-        return url, url
-
-def main():
-    pass
-"""
 
 
 def postings(record: Block, piece: int) -> dict[int, tuple[int, int]]:
@@ -61,14 +48,6 @@ def uses(source: str, symbol: str, candidates: str, language: str = "python") ->
     record = BlockBuilder().build([(language, source)])
     hashes = used(record, symbols(record).index(symbol))
     return {name for name in candidates.split() if name_hash(name) in hashes}
-
-
-def test_a_piece_counts_its_text_and_its_name() -> None:
-    record = BlockBuilder().build([("python", SOURCE)])
-    counted = postings(record, symbols(record).index("Parser.parse_url"))
-    assert counted[term_hash("url")] == (4, 1)  # parse_url, url, url, url
-    assert counted[term_hash("parser")] == (0, 1)  # in the name only
-    assert counted[term_hash("return")] == (1, 0)
 
 
 TEXTS = st.lists(
@@ -130,12 +109,6 @@ def test_names_that_a_piece_uses() -> None:
 )
 def test_names_used_in_other_languages(language: str, source: str, symbol: str) -> None:
     assert uses(source, symbol, "helper f function func return", language) == {"helper"}
-
-
-def test_uses_are_capped() -> None:
-    calls = "".join(f"    name_{n}()\n" for n in range(MAX_USES + 50))
-    record = BlockBuilder().build([("python", f"def f():\n{calls}")])
-    assert record["use_sizes"].tolist() == [MAX_USES]
 
 
 def test_imports_are_kept() -> None:

@@ -79,9 +79,3 @@ def test_comments_boxes_and_lines_of_templates_and_forms_are_left_out(
 )
 def test_what_stays(text: str) -> None:
     assert body(text) == text
-
-
-def test_takes_linear_time() -> None:
-    snapshot = MemorySnapshot({"a.py": "x = 1\n"})
-    for text in ("<!--" * 50_000, "*" * 200_000, "- [" * 60_000, " " * 200_000 + "x"):
-        without_boilerplate(Problem("title", text), snapshot)

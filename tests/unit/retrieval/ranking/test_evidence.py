@@ -102,12 +102,6 @@ def test_a_traceback_names_files_and_functions_last_frame_first() -> None:
     assert pieces["src/pkg/client.py:Client.get"]["traceback"] == LINE_WEIGHT * FRAME_DECAY
 
 
-def test_a_written_path_outweighs_a_bare_file_name() -> None:
-    full = of_files("Bug in src/pkg/server.py")["src/pkg/server.py"]["path"]
-    bare = of_files("Bug in server.py")["src/pkg/server.py"]["path"]
-    assert full > bare > 0
-
-
 def test_dotted_names_find_module_and_symbol() -> None:
     pieces = of_pieces("`pkg.client.Client.get` is wrong")
     assert pieces == {
@@ -136,14 +130,3 @@ def test_a_name_that_everything_has_says_nothing() -> None:
     _, evidence = find("`run` fails", files=files)
     assert not evidence.pieces
     assert not evidence.files
-
-
-def test_evidence_keeps_the_best_reason_of_a_feature() -> None:
-    evidence, other = Evidence(), Evidence()
-    evidence.add_file(0, Reason("path", 0.5, "weak"))
-    other.add_file(0, Reason("path", 0.9, "strong"))
-    other.add_piece(1, Reason("symbol", 0.1, "only"))
-    evidence.merge(other)
-    evidence.add_file(0, Reason("path", 0.1, "weaker"))
-    assert evidence.files == {0: {"path": Reason("path", 0.9, "strong")}}
-    assert evidence.pieces == {1: {"symbol": Reason("symbol", 0.1, "only")}}

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
-from agent.retrieval.history.table import decode_table, encode_table
+from agent.retrieval.history import CommitFacts, Touch, build_table
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.history_evidence import MAX_FILES, cochange, history_evidence
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import Problem
 from tests.support.corpus import corpus_of
-from tests.support.ignored_events import ignore
 
 CLIENT = """\
 class Client:
@@ -97,22 +94,6 @@ def test_renames_are_followed_from_newest_to_oldest() -> None:
     assert table.paths[int(table.function_path[0])] == "client.py"
 
 
-def test_reasons_name_the_commit() -> None:
-    evidence = score(
-        "proxy timeout",
-        facts(1, "timeout", {"client.py": ()}),
-        facts(2, "proxy timeout \x1b[31m" + "x" * 200, {"client.py": ("connect",)}),
-    )
-    assert sorted(evidence.files[0]) == ["churn", "history"]
-    reason = evidence.files[0]["history"]
-    assert reason.value == 1.0
-    assert reason.note.startswith("changed by a similar commit, 0000000000: proxy timeout  [31mxxx")
-    assert reason.note.endswith("…")
-    (piece,) = evidence.pieces
-    assert list(evidence.pieces[piece]) == ["history-function"]
-    assert CORPUS.pieces[piece].symbol == "connect"
-
-
 def test_churn_is_recent_and_frequent() -> None:
     quiet = [facts(n, "x", {"other.py": ()}) for n in range(10, 1_010)]
     evidence = score(
@@ -139,31 +120,3 @@ def test_files_that_change_together() -> None:
     assert list(found) == ["server.py", "util.py"]
     assert found["server.py"] == pytest.approx(6 / (7 + 3))
     assert cochange(table, []) == {}
-
-
-RECORDS = CommitHistory(None, ignore)
-COMMITS = (
-    facts(1, "proxy ü", {"client.py": ("get", "connect"), "new\nline.py": ()}),
-    facts(2, "", {}),
-    facts(3, "move", {"b.py": ()}, (("a.py", "b.py"),)),
-)
-
-
-def test_records_come_back_as_they_were() -> None:
-    for fact in COMMITS:
-        assert RECORDS.decode(fact.commit, RECORDS.encode(fact)) == fact
-    table = build_table(COMMITS)
-    again = decode_table(encode_table(table))
-    assert again is not None
-    for name in HistoryTable.__dataclass_fields__:
-        before, after = getattr(table, name), getattr(again, name)
-        assert np.array_equal(before, after)
-        assert getattr(before, "dtype", None) == getattr(after, "dtype", None)
-
-
-def test_damaged_records_are_none() -> None:
-    record, table = RECORDS.encode(COMMITS[0]), encode_table(build_table(COMMITS))
-    for data in (b"", b"x", record[:-4], table[:-4], table[:50]):
-        assert RECORDS.decode("1", data) is None
-    for data in (b"", b"x", table[:-4], table[:50], record):
-        assert decode_table(data) is None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.retrieval.index.words import Terms, term_hash
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import K1 as K
 from agent.retrieval.ranking.lexical import (
     TITLE_WEIGHT,
@@ -33,22 +33,6 @@ def pieces(files: Mapping[str, str], title: str, body: str = "") -> list[float]:
 def whole(files: Mapping[str, str], title: str, body: str = "") -> list[float]:
     query, found = bags(files, title, body)
     return list(found.files.bm25(query.weights))
-
-
-def by_term(query: LexicalQuery, column: str) -> dict[int, float]:
-    values = zip(query.hashes.tolist(), getattr(query, column).tolist(), strict=True)
-    return {term: value for term, value in values if value}
-
-
-def test_query_weights() -> None:
-    query = make_query(Problem("timeout", "redirect redirect timeout"), Terms())
-    assert by_term(query, "weights") == pytest.approx(
-        {
-            term_hash("timeout"): TITLE_WEIGHT * math.log(3),
-            term_hash("redirect"): math.log(3),
-        }
-    )
-    assert query.hashes.tolist() == sorted(map(term_hash, ("timeout", "redirect")))
 
 
 def test_bm25_is_the_published_formula() -> None:

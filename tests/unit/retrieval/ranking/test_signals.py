@@ -12,16 +12,12 @@ from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.mentions import read_mentions
 from agent.retrieval.ranking.signals import (
     EVIDENCE_WEIGHTS,
-    FILE_NAMES,
-    PIECE_NAMES,
     STATIC_WEIGHT,
     Signals,
     choose_candidates,
-    file_matrix,
     measure,
     normalised,
     piece_matrix,
-    ranks_of,
 )
 from agent.types import Problem, Reason
 from tests.support.corpus import corpus_of
@@ -66,25 +62,6 @@ def cosines() -> NDArray[np.float64]:
     return values
 
 
-def everything(signals: Signals) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return np.arange(len(signals.corpus.piece_file)), np.arange(len(signals.corpus.files))
-
-
-def file_column(signals: Signals, name: str) -> dict[str, float]:
-    rows = file_matrix(signals, everything(signals)[1])
-    column = rows[:, FILE_NAMES.index(name)].tolist()
-    return {f.path: value for f, value in zip(signals.corpus.files, column, strict=True)}
-
-
-def piece_column(signals: Signals, name: str) -> dict[str, float]:
-    rows = piece_matrix(signals, everything(signals)[0])
-    column = rows[:, PIECE_NAMES.index(name)].tolist()
-    places = (
-        f"{signals.corpus.path_of(n)}:{symbol}" for n, symbol in enumerate(signals.corpus.symbols)
-    )
-    return dict(zip(places, column, strict=True))
-
-
 def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     evidence = Evidence()
     evidence.add_file(3, Reason("path", 0.8, ""))
@@ -103,47 +80,6 @@ def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     assert found.files.tolist() == pytest.approx(files.tolist())
     shares = normalised(files)[found.corpus.piece_file]
     assert found.pieces.tolist() == pytest.approx((pieces + shares).tolist())
-
-
-def test_ranks_count_from_the_highest_and_ties_by_position() -> None:
-    scores = np.array([0.0, 0.5, 0.9, 0.5, 0.0, 0.5])
-    assert ranks_of(np.arange(6), scores).tolist() == [5, 2, 1, 3, 6, 4]
-    assert ranks_of(np.array([5, 2, 4]), scores).tolist() == [4, 1, 6]
-    assert ranks_of(np.empty(0, np.int64), np.empty(0)).tolist() == []
-
-
-def test_features_of_files_by_name() -> None:
-    found = signals_of(static=cosines())
-    assert file_column(found, "file-depth")["pkg/client.py"] == 2.0
-    assert [p for p, value in file_column(found, "file-init").items() if value] == [
-        "pkg/__init__.py"
-    ]
-    assert [p for p, v in file_column(found, "file-aside").items() if v] == ["docs/conf.py"]
-    assert [p for p, v in file_column(found, "file-prose-language").items() if v] == ["README.md"]
-    assert [p for p, v in file_column(found, "file-name-found").items() if v] == ["pkg/client.py"]
-    ranks = file_column(found, "file-rank")
-    assert min(ranks, key=ranks.__getitem__) == "pkg/client.py"
-    assert min(ranks.values()) == pytest.approx(np.log1p(1))
-    sizes = np.diff(np.array(found.corpus.first_piece))
-    assert list(file_column(found, "file-size").values()) == pytest.approx(np.log1p(sizes).tolist())
-
-
-def test_features_of_pieces_by_name_and_those_of_their_files() -> None:
-    found = signals_of(static=cosines())
-    sent, made = "pkg/client.py:Client._send", "pkg/client.py:Client.__init__"
-    assert piece_column(found, "private")[sent] == 1.0
-    assert (piece_column(found, "dunder")[sent], piece_column(found, "dunder")[made]) == (0.0, 1.0)
-    nesting = piece_column(found, "nesting")
-    assert (nesting[sent], nesting["pkg/client.py:gamma"]) == (2.0, 1.0)
-    assert set(piece_column(found, "file-depth").values()) == {1.0, 2.0}
-    ranks = [
-        value
-        for place, value in piece_column(found, "rank-in-file").items()
-        if "client.py" in place
-    ]
-    assert sorted(ranks) == pytest.approx(np.log1p(np.arange(1, len(ranks) + 1)).tolist())
-    whole = sorted(piece_column(found, "bm25-rank").values())
-    assert whole == pytest.approx(np.log1p(np.arange(1, size() + 1)).tolist())
 
 
 def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> None:
