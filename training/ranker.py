@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
+from agent.retrieval.ranking.ranker import Ensemble, Ranker
 from agent.retrieval.ranking.signals import (
     FILE_NAMES,
     PIECE_NAMES,
 )
 from training.ranker_data import Table, collect, commit_queries, issue_queries, read_tables
+from training.writing import write_ranker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -235,7 +236,7 @@ def _train(options: argparse.Namespace) -> None:
         fit(tables, files_of, FILE_NAMES, FILE_PARAMETERS),
         fit(tables, pieces_of, PIECE_NAMES, PIECE_PARAMETERS),
     )
-    options.output.write_bytes(write_ranker(ranker))
+    options.output.write_text(write_ranker(ranker))
     _say(f"{options.output}: {options.output.stat().st_size} bytes")
 
 

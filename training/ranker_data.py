@@ -31,7 +31,6 @@ from agent.retrieval.embedding import static_in
 from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
-from agent.retrieval.ranking.evidence import mention_evidence
 from agent.retrieval.ranking.lexical import without_boilerplate
 from agent.retrieval.ranking.mentions import read_mentions
 from agent.retrieval.ranking.signals import (
@@ -42,11 +41,12 @@ from agent.retrieval.ranking.signals import (
     piece_matrix,
 )
 from agent.retrieval.ranking.stages import collect_signals
-from agent.retrieval.weights import read_arrays, write_arrays
+from agent.retrieval.weights import read_arrays
 from agent.run.problem import problem_from_text
 from agent.types.protocols import Chunker
 from training.pairs import Pair, read_project, write_whole
 from training.projects import RANKER_PROJECTS, refusal
+from training.writing import write_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -206,7 +206,6 @@ def _table(query: TrainingQuery, repository: Path, index: Index, history: Commit
         read_mentions(problem),
         snapshot,
         index,
-        (mention_evidence,),
         history,
         threading.Event(),
     )

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.embedding import NAME_BOOST, write_static
+from agent.retrieval.embedding import NAME_BOOST
 from agent.retrieval.index.words import WORD, Terms, term_hash
 from agent.retrieval.ranking.lexical import TITLE_WEIGHT
 from training.minilm import minilm_vectors
 from training.pairs import read_pairs
 from training.projects import RANKER_PROJECTS
+from training.writing import write_static
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -261,8 +261,6 @@ class HttpBatchEmbedder:
     Each call is one attempt; the caller retries. `kind` makes no difference to these protocols.
     """
 
-    max_concurrency: int | None = None
-
     def __init__(
         self,
         endpoint: Endpoint,

@@ -51,8 +51,8 @@ _NOT_NEEDED = frozenset({"rich", "click", "pytest", "_pytest", "py"})
 _FRONT = "agent/miner/front.py"
 _CARRIED_SUFFIXES = frozenset({".py", ".j2", ".toml"})
 
-# The static vectors (4 MB) exceed what the contract takes; the ranker fits as text.
-_MODELS = ("agent/retrieval/weights/ranker.npz",)
+# The static vectors (4 MB) exceed what the contract takes.
+_MODELS = ("agent/retrieval/weights/ranker.json",)
 
 # The upload's text scan refuses `b64decode`, `decompress`, `fromhex` "and the like", also in
 # comments. Its list is not public; these are the ways in which Python unpacks or runs hidden text.
@@ -110,8 +110,6 @@ def make_bundle(root: Path | None = None) -> Bundle:
 
 def carried_files(root: Path) -> Mapping[str, str]:
     """Path -> text of everything that the worker reads, in order of path."""
-    from agent.retrieval.weights import SUFFIX, arrays_to_text
-
     texts = {}
     for package in PACKAGES:
         for path in (root / package).rglob("*"):
@@ -121,7 +119,7 @@ def carried_files(root: Path) -> Mapping[str, str]:
                 texts[name] = path.read_text("utf-8")
     for model in _MODELS:
         if (root / model).is_file():
-            texts[f"{model}{SUFFIX}"] = arrays_to_text((root / model).read_bytes())
+            texts[model] = (root / model).read_text("utf-8")
     return dict(sorted(texts.items()))
 
 

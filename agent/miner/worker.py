@@ -152,13 +152,11 @@ def say_end(channel: Channel, result: RunRecord, seconds: float, *, is_dead: boo
 
 def solve(task: Mapping[str, Any], channel: Channel) -> None:
     """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
-    from agent.retrieval.weights import MODELS, restore
     from agent.run.problem import problem_from_text
     from agent.settings import environment, load
 
     seconds: float = task["seconds"]
     deadline = time.monotonic() + seconds
-    restore(MODELS)
     statement = task["problem_statement"] or ""
     if not statement.strip():
         raise ProblemError("the input has no problem_statement; there is nothing to solve")

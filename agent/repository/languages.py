@@ -6,108 +6,55 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from types import MappingProxyType
 
 TEXT = "text"
 
 _FOLDERS_KNOWN = 16_384  # folders whose classification is cached
 
-_EXTENSIONS: Mapping[str, tuple[str, ...]] = {
-    # Languages that a parser reads.
-    "python": (".py", ".pyi", ".pyw"),
-    "javascript": (".js", ".jsx", ".mjs", ".cjs"),
-    "typescript": (".ts", ".mts", ".cts"),
-    "tsx": (".tsx",),
-    "go": (".go",),
-    "rust": (".rs",),
-    "java": (".java",),
-    # A header may be either; the C grammar reads most of both.
-    "c": (".c", ".h"),
-    "cpp": (".cc", ".cpp", ".cxx", ".c++", ".hh", ".hpp", ".hxx", ".h++", ".ipp", ".inl", ".tpp"),
-    "csharp": (".cs", ".csx"),
-    "ruby": (".rb", ".rake", ".gemspec", ".ru"),
-    "php": (".php", ".phtml", ".php5", ".php7"),
-    "pascal": (".pas", ".dpr", ".dpk", ".lpr"),
-    # Other languages.
-    "cython": (".pyx", ".pxd", ".pxi"),
-    "kotlin": (".kt", ".kts"),
-    "scala": (".scala", ".sbt"),
-    "swift": (".swift",),
-    "objective-c": (".m", ".mm"),
-    "lua": (".lua",),
-    "perl": (".pl", ".pm"),
-    "r": (".r",),
-    "julia": (".jl",),
-    "haskell": (".hs",),
-    "elixir": (".ex", ".exs"),
-    "erlang": (".erl", ".hrl"),
-    "clojure": (".clj", ".cljs", ".cljc"),
-    "dart": (".dart",),
-    "zig": (".zig",),
-    "fortran": (".f", ".f90", ".f95", ".for"),
-    "shell": (".sh", ".bash", ".zsh", ".ksh", ".fish"),
-    "powershell": (".ps1", ".psm1"),
-    "batch": (".bat", ".cmd"),
-    "sql": (".sql",),
-    "protobuf": (".proto",),
-    "graphql": (".graphql", ".gql"),
-    "terraform": (".tf", ".tfvars", ".hcl"),
-    "cmake": (".cmake",),
-    "make": (".mk", ".mak"),
-    "starlark": (".bzl", ".star"),
-    "vue": (".vue",),
-    "svelte": (".svelte",),
-    "css": (".css", ".scss", ".sass", ".less"),
-    # Markup, data and prose.
-    "html": (".html", ".htm", ".xhtml"),
-    "template": (".jinja", ".jinja2", ".j2", ".mako", ".erb", ".ejs", ".hbs"),
-    "markdown": (".md", ".markdown", ".mdx"),
-    "rst": (".rst", ".rest"),
-    "asciidoc": (".adoc", ".asciidoc"),
-    "tex": (".tex", ".bib", ".sty"),
-    "toml": (".toml",),
-    "yaml": (".yaml", ".yml"),
-    "json": (".json", ".jsonl", ".json5", ".jsonc", ".geojson", ".webmanifest"),
-    "notebook": (".ipynb",),
-    "xml": (".xml", ".xsd", ".xsl", ".xslt", ".svg", ".plist"),
-    "ini": (".ini", ".cfg", ".conf", ".properties", ".editorconfig"),
-    "csv": (".csv", ".tsv"),
-    "gettext": (".po", ".pot"),
-    "diff": (".diff", ".patch"),
-}
 
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "python": ("sconstruct", "sconscript", "wscript"),
-    "ruby": ("gemfile", "rakefile", "guardfile", "vagrantfile", "podfile", "brewfile"),
-    "make": ("makefile", "gnumakefile", "kbuild"),
-    "cmake": ("cmakelists.txt",),
-    "docker": ("dockerfile", "containerfile"),
-    "starlark": ("build", "build.bazel", "workspace", "workspace.bazel"),
-    "shell": (".bashrc", ".bash_profile", ".profile", ".zshrc", ".envrc"),
-    "toml": ("pipfile", "cargo.lock", "poetry.lock", "uv.lock"),
-    "json": (".babelrc", ".eslintrc", ".prettierrc", "composer.lock", "pipfile.lock"),
-    "ini": (".gitconfig", ".gitmodules", ".flake8", ".pylintrc", ".coveragerc", ".npmrc"),
-    "go-mod": ("go.mod", "go.work"),
-}
+def _by(table: str, prefix: str = "") -> Mapping[str, str]:
+    """Return name -> language for entries `language:name,name`."""
+    entries = (entry.split(":") for entry in table.split())
+    return {prefix + name: language for language, names in entries for name in names.split(",")}
 
-_INTERPRETERS: Mapping[str, str] = {
-    "python": "python",
-    "pypy": "python",
-    "sh": "shell",
-    "bash": "shell",
-    "dash": "shell",
-    "zsh": "shell",
-    "ksh": "shell",
-    "node": "javascript",
-    "deno": "typescript",
-    "ruby": "ruby",
-    "php": "php",
-    "perl": "perl",
-    "lua": "lua",
-}
 
-_BY_EXTENSION = MappingProxyType({e: name for name, group in _EXTENSIONS.items() for e in group})
-_BY_NAME = MappingProxyType({n: name for name, group in _NAMES.items() for n in group})
+# A header may be C or C++; the C grammar reads most of both.
+_BY_EXTENSION = _by(
+    """
+    python:py,pyi,pyw javascript:js,jsx,mjs,cjs typescript:ts,mts,cts tsx:tsx go:go rust:rs
+    java:java c:c,h cpp:cc,cpp,cxx,c++,hh,hpp,hxx,h++,ipp,inl,tpp csharp:cs,csx
+    ruby:rb,rake,gemspec,ru php:php,phtml,php5,php7 pascal:pas,dpr,dpk,lpr cython:pyx,pxd,pxi
+    kotlin:kt,kts scala:scala,sbt swift:swift objective-c:m,mm lua:lua perl:pl,pm r:r julia:jl
+    haskell:hs elixir:ex,exs erlang:erl,hrl clojure:clj,cljs,cljc dart:dart zig:zig
+    fortran:f,f90,f95,for shell:sh,bash,zsh,ksh,fish powershell:ps1,psm1 batch:bat,cmd sql:sql
+    protobuf:proto graphql:graphql,gql terraform:tf,tfvars,hcl cmake:cmake make:mk,mak
+    starlark:bzl,star vue:vue svelte:svelte css:css,scss,sass,less html:html,htm,xhtml
+    template:jinja,jinja2,j2,mako,erb,ejs,hbs markdown:md,markdown,mdx rst:rst,rest
+    asciidoc:adoc,asciidoc tex:tex,bib,sty toml:toml yaml:yaml,yml
+    json:json,jsonl,json5,jsonc,geojson,webmanifest notebook:ipynb
+    xml:xml,xsd,xsl,xslt,svg,plist ini:ini,cfg,conf,properties,editorconfig csv:csv,tsv
+    gettext:po,pot diff:diff,patch
+    """,
+    prefix=".",
+)
+_BY_NAME = _by(
+    """
+    python:sconstruct,sconscript,wscript
+    ruby:gemfile,rakefile,guardfile,vagrantfile,podfile,brewfile
+    make:makefile,gnumakefile,kbuild cmake:cmakelists.txt docker:dockerfile,containerfile
+    starlark:build,build.bazel,workspace,workspace.bazel
+    shell:.bashrc,.bash_profile,.profile,.zshrc,.envrc
+    toml:pipfile,cargo.lock,poetry.lock,uv.lock
+    json:.babelrc,.eslintrc,.prettierrc,composer.lock,pipfile.lock
+    ini:.gitconfig,.gitmodules,.flake8,.pylintrc,.coveragerc,.npmrc go-mod:go.mod,go.work
+    """
+)
+_BY_INTERPRETER = _by(
+    """
+    python:python,pypy shell:sh,bash,dash,zsh,ksh javascript:node typescript:deno ruby:ruby
+    php:php perl:perl lua:lua
+    """
+)
 
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([a-zA-Z]+)")
 
@@ -127,7 +74,7 @@ def language_of(path: str, head: bytes = b"") -> str:
 
 def _interpreter(head: bytes) -> str | None:
     match = _SHEBANG.match(head)
-    return _INTERPRETERS.get(match.group(1).decode("ascii").lower()) if match else None
+    return _BY_INTERPRETER.get(match.group(1).decode("ascii").lower()) if match else None
 
 
 # File names that only tests have, whatever their folder.

@@ -21,7 +21,6 @@ from agent.retrieval.ranking import (
     MentionPlace,
     candidate_files,
     make_query,
-    mention_evidence,
     neighbours,
     read_mentions,
     signals_over,
@@ -201,10 +200,9 @@ class Grounder:
             own = _narrowed(corpus, self._loaded, query)
             signals.append(
                 signals_over(
-                    problem, read_mentions(problem), self.snapshot, own, query, self._terms,
-                    (mention_evidence,), self.index.encoder,
+                    problem, read_mentions(problem), own, query, self._terms, self.index.encoder
                 )
-            )  # fmt: skip
+            )
         return signals
 
     def _load(self, terms: NDArray[np.uint64]) -> Corpus:

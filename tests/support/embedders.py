@@ -35,7 +35,6 @@ class FakeBatchEmbedder:
 
     on_call: Callable[[Sequence[str]], NDArray[np.float32] | None] | None = None
     max_batch: int = 4
-    max_concurrency: int | None = None
     seconds: Callable[[Sequence[str]], float] = lambda _texts: 0.0
     name: str = "fake"
     calls: list[tuple[str, ...]] = field(default_factory=list)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.embedding import write_static
 from agent.retrieval.index.words import term_hash
-from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
+from agent.retrieval.ranking.ranker import Ensemble, Ranker
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
+from training.writing import write_ranker, write_static
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def write_models(folder: Path, *, ranker: bool = True, static: bool = True) -> P
     """A folder with a random ranker and an encoder that knows `redirect` and `timeout` as one."""
     folder.mkdir(exist_ok=True)
     if ranker:
-        (folder / "ranker.npz").write_bytes(write_ranker(random_ranker(trees=80)))  # all groups
+        (folder / "ranker.json").write_text(write_ranker(random_ranker(trees=80)))  # all groups
     if static:
         words: Mapping[str, Sequence[float]] = {
             "redirect": (1.0, 0.1), "timeout": (1.0, 0.0), "cooki": (0.0, 1.0),

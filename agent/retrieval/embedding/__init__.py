@@ -14,4 +14,3 @@ from agent.retrieval.embedding.static import StaticEncoder as StaticEncoder
 from agent.retrieval.embedding.static import read_static as read_static
 from agent.retrieval.embedding.static import static_cosines as static_cosines
 from agent.retrieval.embedding.static import static_in as static_in
-from agent.retrieval.embedding.static import write_static as write_static

@@ -56,10 +56,6 @@ class BatchEmbedder(Protocol):
     def max_batch(self) -> int:
         """Largest number of texts in a call, at least 1."""
 
-    @property
-    def max_concurrency(self) -> int | None:
-        """Largest number of calls at once; None: no limit of its own."""
-
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
     ) -> NDArray[np.float32]:
@@ -167,8 +163,7 @@ class ParallelEmbedder:
                 if len(batches) > 1:
                     self._reporter(StageProgress("embedding", len(vectors), len(missing)))
 
-        most = self._options.concurrency
-        count = max(1, min(most, self._model.max_concurrency or most, len(batches)))
+        count = max(1, min(self._options.concurrency, len(batches)))
         bound = None if self._time_left is None else _SHARE_OF_TIME * max(0.0, self._time_left())
         try:
             # Results that arrived before the deadline are used.
@@ -315,6 +310,7 @@ async def _all(work: Callable[[], Coroutine[None, None, None]], count: int) -> N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+_CACHE_BYTES = 512 * 1024 * 1024
 _FORMAT = record_format("embedding cache", 0x50535643, 2)  # "PSVC"; version 1 had its own table
 
 
@@ -331,15 +327,9 @@ def vector_key(embedder: str, kind: EmbeddingKind, text: str) -> bytes:
 class VectorCache:
     """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises."""
 
-    def __init__(
-        self,
-        path: Path,
-        reporter: Reporter,
-        max_bytes: int = 512 * 1024 * 1024,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, path: Path, reporter: Reporter) -> None:
         self._records = RecordStore(
-            path, reporter=reporter, limit=max_bytes, file_format=_FORMAT, clock=clock
+            path, reporter=reporter, limit=_CACHE_BYTES, file_format=_FORMAT
         )
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.weights import MODELS, read_arrays, write_arrays
+from agent.retrieval.weights import MODELS, read_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 STATIC_MODEL = "static.npz"
 FORMAT = 1
 _AT_ONCE = 1_000  # occurrences of terms: half a megabyte, which fits in the processor's cache
-_HEADER = json.dumps({"format": FORMAT})
-_ARRAYS = ("hashes", "vectors", "scales", "query_weights", "document_weights")
+HEADER = json.dumps({"format": FORMAT})
+ARRAYS = ("hashes", "vectors", "scales", "query_weights", "document_weights")
 NAME_BOOST = 1.0
 """Each occurrence in the name adds this to log(1 + occurrences in the text)."""
 
@@ -57,7 +57,7 @@ class StaticEncoder:
         weights = np.log1p(terms.counts[chosen]) + NAME_BOOST * terms.name_counts[chosen]
         at = places[terms.terms[chosen]]
         factors = self.scales[at] * self.document_weights[at] * weights.astype(np.float32)
-        return _quantised(self._sums(terms.pieces[chosen], at, factors, terms.size)).tobytes()
+        return quantised(self._sums(terms.pieces[chosen], at, factors, terms.size)).tobytes()
 
     def query(
         self, hashes: NDArray[np.uint64], weights: NDArray[np.float64]
@@ -101,7 +101,7 @@ class StaticEncoder:
         return sums
 
 
-def _quantised(rows: NDArray[np.float32]) -> NDArray[np.int8]:
+def quantised(rows: NDArray[np.float32]) -> NDArray[np.int8]:
     """Scale each row to the range of int8."""
     top = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     return np.asarray(np.rint(rows * (127.0 / np.maximum(top, 1e-12))), dtype=np.int8)
@@ -127,24 +127,11 @@ def static_in(path: Path = MODELS / STATIC_MODEL) -> StaticEncoder | None:
 
 
 def read_static(path: Path) -> StaticEncoder | None:
-    """Read the output of `write_static`. Returns None for anything else."""
+    """Read the output of `training.writing.write_static`. Returns None for anything else."""
     data = path.read_bytes()
     arrays = read_arrays(data)
-    if arrays is None or str(arrays.get("header")) != _HEADER or not arrays.keys() >= set(_ARRAYS):
+    if arrays is None or str(arrays.get("header")) != HEADER or not arrays.keys() >= set(ARRAYS):
         return None
     columns: Mapping[str, Any] = arrays
     fingerprint = sha256(data).hexdigest()[:16]
-    return StaticEncoder(fingerprint, *(columns[name] for name in _ARRAYS))
-
-
-def write_static(
-    hashes: NDArray[np.uint64],
-    vectors: NDArray[np.float32],
-    query_weights: NDArray[np.float32],
-    document_weights: NDArray[np.float32],
-) -> bytes:
-    """Return the encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8."""
-    scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / 127.0
-    columns = (hashes, _quantised(vectors), scales, query_weights, document_weights)
-    named = {"header": np.array(_HEADER), **dict(zip(_ARRAYS, columns, strict=True))}
-    return write_arrays(named, packed=False)
+    return StaticEncoder(fingerprint, *(columns[name] for name in ARRAYS))

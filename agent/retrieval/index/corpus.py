@@ -121,14 +121,6 @@ class CorpusRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusNames:
-    """`name_hash`es of the last part of each symbol (n,), and of the names used."""
-
-    leaves: NDArray[np.uint64]
-    uses: CorpusRuns
-
-
-@dataclass(frozen=True, slots=True)
 class Corpus:
     """`n` pieces of `f` files by path and start; `m` postings of the query's terms. `vectors` int8
     (rows, dimension) each, together n rows, or none without an encoder.
@@ -145,7 +137,8 @@ class Corpus:
     counts: NDArray[np.float64]
     name_counts: NDArray[np.float64]
     symbols: Sequence[str]
-    names: CorpusNames
+    leaves: NDArray[np.uint64]  # (n,): `name_hash` of the last part of each symbol
+    uses: CorpusRuns  # of the names that each piece uses
     imports: Sequence[str]  # (f,): lines of `references.imports`
     vectors: tuple[NDArray[np.int8], ...]
 
@@ -228,10 +221,8 @@ class CorpusBuilder:
             counts=_joined(parts, "counts", np.float64),
             name_counts=_joined(parts, "name_counts", np.float64),
             symbols=symbols,
-            names=CorpusNames(
-                _joined(parts, "leaves", np.uint64),
-                _runs(parts, "use_sizes", "uses"),
-            ),
+            leaves=_joined(parts, "leaves", np.uint64),
+            uses=_runs(parts, "use_sizes", "uses"),
             imports=_texts(parts, "imports", "import_sizes"),
             vectors=tuple(
                 rows.reshape(count, -1)

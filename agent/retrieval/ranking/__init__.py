@@ -4,8 +4,6 @@ embedding model.
 """
 
 from agent.retrieval.ranking.evidence import Evidence as Evidence
-from agent.retrieval.ranking.evidence import EvidenceSource as EvidenceSource
-from agent.retrieval.ranking.evidence import mention_evidence as mention_evidence
 from agent.retrieval.ranking.graph import neighbours as neighbours
 from agent.retrieval.ranking.lexical import K1 as K1
 from agent.retrieval.ranking.lexical import NAME_WEIGHT as NAME_WEIGHT

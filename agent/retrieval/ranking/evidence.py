@@ -1,11 +1,9 @@
-"""Evidence beside word statistics: names in the problem that exist in the repository. An
-`EvidenceSource` returns reasons for ranking files and pieces.
-"""
+"""Evidence beside word statistics: names in the problem that exist in the repository."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -18,8 +16,6 @@ from agent.types import Reason
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Piece
-    from agent.types import Problem
-    from agent.types.protocols import Snapshot
 
 # Weights in the plain sum. The lexical scores in it are normalised to a maximum of 1.
 FRAME_WEIGHT = 1.0  # the file of the innermost frame inside the repository
@@ -74,13 +70,7 @@ def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:
         reasons[reason.feature] = reason
 
 
-EvidenceSource = Callable[["Problem", Mentions, "Snapshot", "Corpus"], Evidence]
-"""Finds evidence for the pieces of a corpus. Must be deterministic; may read the snapshot."""
-
-
-def mention_evidence(
-    _problem: Problem, mentions: Mentions, _snapshot: Snapshot, corpus: Corpus
-) -> Evidence:
+def mention_evidence(mentions: Mentions, corpus: Corpus) -> Evidence:
     """Return evidence for the paths, modules, symbols and stack frames that the problem names."""
     evidence = Evidence()
     paths = PathTable(file.path for file in corpus.files)
@@ -243,7 +233,7 @@ class _SymbolTable:
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
         leaves = frozenset(map(_leaf, names)) - {""}
         hashes = np.array(sorted(map(name_hash, leaves)), dtype=np.uint64)
-        for number in np.flatnonzero(np.isin(corpus.names.leaves, hashes)).tolist():
+        for number in np.flatnonzero(np.isin(corpus.leaves, hashes)).tolist():
             if (leaf := _leaf(self._symbols[number])) in leaves:
                 self._by_leaf[leaf].append(number)
 

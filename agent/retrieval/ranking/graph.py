@@ -52,7 +52,7 @@ class _PieceLinks:
     by_leaf: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        for piece, leaf in enumerate(self.corpus.names.leaves.tolist()):
+        for piece, leaf in enumerate(self.corpus.leaves.tolist()):
             self.by_leaf[leaf].append(piece)
 
     def definers(self, names: NDArray[np.uint64]) -> list[list[int]]:
@@ -61,7 +61,7 @@ class _PieceLinks:
         return [pieces if len(pieces) <= MAX_DEFINERS else [] for pieces in found]
 
     def add_called(self, seed: int, score: float) -> None:
-        names = self.corpus.names.uses.of(seed)
+        names = self.corpus.uses.of(seed)
         for found in self.definers(names):
             near = [piece for piece in found if self._file(piece) == self._file(seed)]
             for piece in found:
@@ -69,7 +69,7 @@ class _PieceLinks:
                 self._add(piece, seed, Reason("calls", share))
 
     def add_namesakes(self, seed: int, score: float) -> None:
-        leaf = self.corpus.names.leaves[seed : seed + 1]
+        leaf = self.corpus.leaves[seed : seed + 1]
         for found in self.definers(leaf):
             for piece in found:
                 if piece != seed:
@@ -77,7 +77,7 @@ class _PieceLinks:
 
     def add_callers(self, seeds: Mapping[int, float]) -> None:
         numbers = sorted(seeds)
-        names = self.corpus.names.leaves[numbers]
+        names = self.corpus.leaves[numbers]
         users = self._users(names)
         for seed, name, definers in zip(numbers, names.tolist(), self.definers(names), strict=True):
             for piece in users[name] if definers else ():
@@ -85,7 +85,7 @@ class _PieceLinks:
                 self._add(piece, seed, Reason("called-by", value))
 
     def _users(self, names: NDArray[np.uint64]) -> defaultdict[int, list[int]]:
-        uses = self.corpus.names.uses
+        uses = self.corpus.uses
         places = np.flatnonzero(np.isin(uses.values, names))
         pieces = np.searchsorted(uses.offsets, places, side="right") - 1
         users: defaultdict[int, list[int]] = defaultdict(list)

@@ -18,16 +18,23 @@ import numpy as np
 from agent.errors import ConfigurationError
 from agent.retrieval.embedding import STATIC_MODEL, StaticEncoder, static_in
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights import MODELS, SUFFIX, read_arrays, write_arrays
+from agent.retrieval.weights import MODELS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MODEL = "ranker.npz"
+MODEL = "ranker.json"
 _ROWS_AT_ONCE = 64  # the nodes of so many rows stay in the processor's cache
-FORMAT = 2
+FORMAT = 3
 
-_ARRAYS = ("roots", "feature", "threshold", "right", "value", "slope")
+ARRAYS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("roots", np.int32),
+    ("feature", np.int32),
+    ("threshold", np.float32),
+    ("right", np.int32),
+    ("value", np.float64),
+    ("slope", np.float64),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +93,27 @@ class Ranker:
 @cache
 def ranker_in(path: Path) -> Ranker | None:
     """Return the ranker in a file, read once; None if it is missing or made for other features."""
-    return read_ranker(path.read_bytes()) if path.is_file() else None
+    return read_ranker(path.read_text("utf-8", "replace")) if path.is_file() else None
 
 
-def read_ranker(data: bytes) -> Ranker | None:
-    """Parse the output of `write_ranker`. Returns None for anything else."""
-    arrays = read_arrays(data)
-    if arrays is None or str(arrays.get("header", "")) != _header():
+def read_ranker(text: str) -> Ranker | None:
+    """Parse the output of `training.writing.write_ranker`. Returns None for anything else."""
+    try:
+        model = json.loads(text)
+        if model["header"] != header():
+            return None
+        files, pieces = (
+            Ensemble(names, *(np.array(model[part][array], dtype) for array, dtype in ARRAYS))
+            for part, names in (("files", FILE_NAMES), ("pieces", PIECE_NAMES))
+        )
+    except (ValueError, KeyError, TypeError):
         return None
-    parts = [[arrays.get(f"{part}-{name}") for name in _ARRAYS] for part in ("files", "pieces")]
-    if any(array is None for part in parts for array in part):
-        return None
-    files, pieces = parts
-    return Ranker(Ensemble(FILE_NAMES, *files), Ensemble(PIECE_NAMES, *pieces))  # type: ignore[arg-type]
+    return Ranker(files, pieces)
 
 
-def write_ranker(ranker: Ranker) -> bytes:
-    """Return the ranker as bytes. Equal rankers give equal bytes."""
-    arrays: dict[str, NDArray[np.generic]] = {"header": np.array(_header())}
-    for part, ensemble in (("files", ranker.files), ("pieces", ranker.pieces)):
-        arrays |= {f"{part}-{name}": getattr(ensemble, name) for name in _ARRAYS}
-    return write_arrays(arrays)
-
-
-def _header() -> str:
-    header = {"format": FORMAT, "files": list(FILE_NAMES), "pieces": list(PIECE_NAMES)}
-    return json.dumps(header)
+def header() -> dict[str, object]:
+    """Return the first part of the file, which names the features in the order of the columns."""
+    return {"format": FORMAT, "files": list(FILE_NAMES), "pieces": list(PIECE_NAMES)}
 
 
 _FILENAME_BONUS = 0.2
@@ -180,12 +182,11 @@ class Shipped:
 
 
 def load_shipped(options: RetrievalOptions, folder: Path | None = None) -> Shipped:
-    """Load the models in a folder (None: the package's). A missing one is None with a note."""
+    """Load the models in a folder (None: the package's); a bundle has no static vectors."""
     folder = folder or MODELS
     notes: list[str] = []
     encoder = static_in(folder / STATIC_MODEL) if options.static else None
-    bundled = any(folder.glob(f"*{SUFFIX}"))  # a bundle does not carry the static vectors
-    if options.static and encoder is None and not bundled:
+    if options.static and encoder is None and (folder / STATIC_MODEL).is_file():
         notes.append(f"{_fault(folder / STATIC_MODEL)}; ranked without its vectors")
     trees = ranker_in(folder / MODEL) if options.learned else None
     if options.learned and trees is None:

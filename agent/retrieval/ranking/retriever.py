@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agent.retrieval.ranking.evidence import EvidenceSource
     from agent.retrieval.ranking.ranker import RetrievalOptions
     from agent.types import Problem
     from agent.types.protocols import Embedder, Reporter, Snapshot
@@ -134,14 +133,12 @@ class HybridRetriever:
         embedder: Embedder | None,
         index_path: Path | None,
         reporter: Reporter,
-        sources: Sequence[EvidenceSource] | None = None,
         models: Path | None = None,
     ) -> None:
         self._options = options
         self._embedder = embedder if options.embedding else None
         self._index_path = index_path
         self._report = reporter
-        self._sources = sources
         self._models = models
         self._reported: set[str] = set()
 
@@ -168,7 +165,6 @@ class HybridRetriever:
         # Imported here: tree-sitter would delay the command line.
         from agent.retrieval.history import CommitHistory, history_path
         from agent.retrieval.index import Index
-        from agent.retrieval.ranking.evidence import mention_evidence
         from agent.retrieval.ranking.ranker import load_shipped
 
         options = self._options
@@ -179,8 +175,7 @@ class HybridRetriever:
             self._warn(note)
         index = Index(self._report, self._index_path, encoder=models.encoder)
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
-        sources = (mention_evidence,) if self._sources is None else self._sources
-        signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
+        signals = collect_signals(problem, mentions, snapshot, index, history, cancel)
         ranked = order_candidates(signals, snapshot, models.ranker, options.max_results)
         return replace(ranked, notes=(*models.notes, *ranked.notes))
 

@@ -20,7 +20,7 @@ from agent.retrieval.index import (
     is_target,
     split_lines,
 )
-from agent.retrieval.ranking.evidence import Evidence, EvidenceSource
+from agent.retrieval.ranking.evidence import mention_evidence
 from agent.retrieval.ranking.history_evidence import cochange_evidence, history_evidence
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.signals import (
@@ -97,7 +97,6 @@ def collect_signals(
     mentions: Mentions,
     snapshot: Snapshot,
     index: Index,
-    sources: Sequence[EvidenceSource],
     history: CommitHistory | None,
     cancel: threading.Event,
 ) -> Signals:
@@ -107,9 +106,7 @@ def collect_signals(
     query = make_query(problem, terms)
     corpus = index.load(snapshot, files, query.hashes, cancel)
     table = None if history is None else history.table(snapshot)
-    signals = signals_over(
-        problem, mentions, snapshot, corpus, query, terms, sources, index.encoder, table
-    )
+    signals = signals_over(problem, mentions, corpus, query, terms, index.encoder, table)
     _add_neighbours(signals, table)
     return signals
 
@@ -117,18 +114,14 @@ def collect_signals(
 def signals_over(
     problem: Problem,
     mentions: Mentions,
-    snapshot: Snapshot,
     corpus: Corpus,
     query: LexicalQuery,
     terms: Terms,
-    sources: Sequence[EvidenceSource],
     encoder: PieceEncoder | None,
     table: HistoryTable | None = None,
 ) -> Signals:
     """Like `collect_signals`, without neighbours, for a loaded corpus with the query's postings."""
-    evidence = Evidence()
-    for find in sources:
-        evidence.merge(find(problem, mentions, snapshot, corpus))
+    evidence = mention_evidence(mentions, corpus)
     if table is not None:
         evidence.merge(history_evidence(table, query, corpus))
     bags = make_bags(corpus, query, terms)

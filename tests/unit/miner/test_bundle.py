@@ -95,7 +95,7 @@ def test_it_carries_what_is_read_by_path_and_nothing_that_is_left_out(
     assert inside | prompts <= carried
     assert {
         "agent/retrieval/index/index.py",
-        "agent/retrieval/weights/ranker.npz.arrays.json",
+        "agent/retrieval/weights/ranker.json",
     } <= carried
     assert [name for name in carried if name.startswith(LEFT_OUT)] == []
     assert [name for name in carried if name.startswith("tests/")] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.embedding import read_static, static_cosines, write_static
+from agent.retrieval.embedding import read_static, static_cosines
 from agent.retrieval.index.words import Terms, term_hash
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import ChunkKind, Problem
@@ -20,6 +20,7 @@ from training.static import (
     read_counts,
     train,
 )
+from training.writing import write_static
 
 # Messages never use the words of the code: nothing but training connects them.
 TOPICS = {

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from agent.retrieval.embedding import (
     StaticEncoder,
     read_static,
-    write_static,
 )
 from agent.retrieval.embedding import static as module
 from agent.retrieval.index.contents import PieceTerms
@@ -17,6 +16,7 @@ from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import Problem
 from tests.support.models import static_bytes
+from training.writing import write_static
 
 WORDS = {"alpha": (1.0, 0.0, 0.5), "beta": (0.0, 1.0, 0.0), "gamma": (0.2, 0.2, -1.0)}
 

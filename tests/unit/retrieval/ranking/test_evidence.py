@@ -19,7 +19,6 @@ from agent.retrieval.ranking.evidence import (
 from agent.retrieval.ranking.mentions import MentionPlace, read_mentions
 from agent.types import Problem, Reason
 from tests.support.corpus import corpus_of
-from tests.support.fakes import MemorySnapshot
 
 CLIENT = """\
 class Client:
@@ -45,8 +44,7 @@ def find(
     title: str, body: str = "", files: Mapping[str, str] | None = None
 ) -> tuple[Corpus, Evidence]:
     corpus, problem = corpus_of(files or FILES), Problem(title, body)
-    snapshot = MemorySnapshot(files or FILES)
-    return corpus, mention_evidence(problem, read_mentions(problem), snapshot, corpus)
+    return corpus, mention_evidence(read_mentions(problem), corpus)
 
 
 def of_files(title: str, body: str = "") -> dict[str, dict[str, float]]:

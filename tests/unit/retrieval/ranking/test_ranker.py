@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agent.retrieval.ranking.ranker import Ensemble, read_ranker, write_ranker
+from agent.retrieval.ranking.ranker import Ensemble, read_ranker
 from agent.retrieval.ranking.signals import PIECE_NAMES
-from agent.retrieval.weights import read_arrays, write_arrays
+from agent.retrieval.weights import read_arrays
 from tests.support.models import random_ensemble, random_ranker, rows_at_random
+from training.writing import write_arrays, write_ranker
 
 NAMES = ("score", "a", "b", "c")
 
@@ -37,7 +38,6 @@ def test_scores_are_those_of_the_definition(seed: int, depth: int, trees: int) -
 def test_written_and_read_again_it_is_the_same() -> None:
     ranker = random_ranker()
     data = write_ranker(ranker)
-    assert data == write_ranker(random_ranker())
     again = read_ranker(data)
     assert again is not None
     assert write_ranker(again) == data

@@ -46,7 +46,7 @@ def test_without_the_ranker_the_plain_sum_decides_and_a_notice_says_so(tmp_path:
     events: list[Event] = []
     ranking = rank(write_models(tmp_path, ranker=False), events)
     assert scores(ranking) == pytest.approx(scores(rank(tmp_path, [], learned=False)))
-    notice = "ranker.npz is missing from the installation; ranked by the plain sum"
+    notice = "ranker.json is missing from the installation; ranked by the plain sum"
     assert notices(events) == [notice]
     assert ranking.notes == (notice,)
     reasons = {r.feature: r.note for s in ranking.chunks[:1] for r in s.reasons}
@@ -55,12 +55,12 @@ def test_without_the_ranker_the_plain_sum_decides_and_a_notice_says_so(tmp_path:
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
 def test_damaged_models_are_like_missing_ones(tmp_path: Path, content: bytes) -> None:
-    for name in ("ranker.npz", "static.npz"):
+    for name in ("ranker.json", "static.npz"):
         (tmp_path / name).write_bytes(content)
     events: list[Event] = []
     without = rank(tmp_path, [], learned=False, static=False)
     assert scores(rank(tmp_path, events)) == scores(without)
     assert notices(events) == [
         "static.npz is damaged or was made for another version; ranked without its vectors",
-        "ranker.npz is damaged or was made for another version; ranked by the plain sum",
+        "ranker.json is damaged or was made for another version; ranked by the plain sum",
     ]
