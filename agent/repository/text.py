@@ -5,11 +5,10 @@ replaced. Lines are those of `text.split("\\n")`, as in git and editors.
 from __future__ import annotations
 
 import codecs
+import io
 import re
+import tokenize
 from dataclasses import dataclass
-from typing import Literal
-
-NewlineStyle = Literal["lf", "crlf", "cr", "mixed", "none"]
 
 # As in git (buffer_is_binary), a NUL byte in this many first bytes means a binary file.
 BINARY_PROBE_BYTES = 8192
@@ -22,10 +21,6 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-
-# PEP 263: a comment in the first or second line.
-_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_COMMENT_OR_BLANK = re.compile(rb"^[ \t\f]*(?:#|\r?$)")
 
 # Character encodings only. A repository may name other codecs of Python: punycode is quadratic in
 # its input, and unicode_escape and rot13 rewrite the text.
@@ -45,7 +40,6 @@ class DecodedText:
     text: str
     encoding: str
     bom: bool
-    newline: NewlineStyle
     replaced: bool = False
 
 
@@ -65,8 +59,7 @@ def decode(data: bytes, *, cookie: bool = False) -> DecodedText:
         replaced = "\ufffd" in raw and raw.encode(encoding, "surrogatepass") != data[len(mark[0]) :]
     else:
         raw, encoding, replaced = _decode_unmarked(data, cookie)
-    text, newline = _normalise_newlines(raw)
-    return DecodedText(text, encoding, mark is not None, newline, replaced)
+    return DecodedText(_with_line_feeds(raw), encoding, mark is not None, replaced)
 
 
 def _byte_order_mark(data: bytes) -> tuple[bytes, str] | None:
@@ -100,32 +93,18 @@ def _decode_damaged(data: bytes) -> tuple[str, str, bool]:
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """Return the encoding in a PEP 263 cookie on the first two lines, or None."""
-    lines = data[:_COOKIE_SEARCH_BYTES].split(b"\n", 2)[:2]
-    for line in lines:
-        match = _COOKIE.match(line)
-        if match is not None:
-            return _character_encoding(match.group(1).decode("ascii", errors="replace"))
-        if not _COMMENT_OR_BLANK.match(line):
-            return None
-    return None
-
-
-def _character_encoding(name: str) -> str | None:
+    """Return the encoding in a PEP 263 cookie, None for other codecs than character encodings."""
     try:
-        canonical = codecs.lookup(name).name
-    except LookupError:
+        name, _ = tokenize.detect_encoding(io.BytesIO(data[:_COOKIE_SEARCH_BYTES]).readline)
+    except SyntaxError:
         return None
+    canonical = codecs.lookup(name).name
     return canonical if _CHARACTER_ENCODING.fullmatch(canonical) else None
 
 
-def _normalise_newlines(text: str) -> tuple[str, NewlineStyle]:
-    """Return the text with `\\n` ends, and its style. A lone `\\r` rarely ends a line."""
-    if "\r" not in text:
-        return text, "lf" if "\n" in text else "none"
+def _with_line_feeds(text: str) -> str:
+    """Return the text with `\\n` ends. A lone `\\r` rarely ends a line."""
     if "\n" not in text:
-        return text.replace("\r", "\n"), "cr"
-    crlf = text.count("\r\n")
-    style: NewlineStyle = "lf" if crlf == 0 else "crlf" if crlf == text.count("\n") else "mixed"
+        return text.replace("\r", "\n")
     # `\r\r\n` comes from converting twice; one plain replacement would leave a `\r\n` behind.
-    return re.sub(r"\r+\n", "\n", text), style
+    return re.sub(r"\r+\n", "\n", text) if "\r" in text else text

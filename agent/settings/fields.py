@@ -201,11 +201,6 @@ class Settings(BaseModel):
         commands="none",
         tightens="off",
     )
-    context_floor: float = setting(
-        0.0,
-        "Leave out chunks whose score is lower than this, where the best has 1 and the last 0.",
-        CONTEXT, commands="none", ge=0, le=1,
-    )  # fmt: skip
 
     # Corpora beside the code, and the store of their vectors.
     max_file_mb: float = setting(

@@ -33,7 +33,6 @@ def packing_options(settings: Settings) -> PackingOptions:
         automatic=fixed == "auto",
         reserve=settings.context_reserve,
         max_chunks=settings.max_chunks,
-        floor=settings.context_floor,
         allow_empty=settings.allow_empty_context,
     )
     if retrieval_options(settings).original:

@@ -59,8 +59,6 @@ class PackingOptions:
     reserve: float = 0.15  # of the budget, left for differences between tokenizers
     # Most functions, methods and windows. None: 30, as in the original, by 6,000 tokens of budget.
     max_chunks: int | None = None
-    # Lowest place in the range of scores: 0 is the last one's, 1 the best one's.
-    floor: float = 0.0
     # Without support, 10 more of 130 contexts of 6,000 tokens lack a line to change.
     support_share: float = 0.1
     # A function beyond this share counts as oversized, so that it cannot crowd out all others.
@@ -74,7 +72,7 @@ class PackingOptions:
 
     def __post_init__(self) -> None:
         shares = (
-            self.reserve, self.floor, self.support_share, self.chunk_share, self.part_share,
+            self.reserve, self.support_share, self.chunk_share, self.part_share,
         )  # fmt: skip
         if self.budget < 0 or (self.max_chunks or 0) < 0 or not all(0 <= s <= 1 for s in shares):
             raise ConfigurationError(

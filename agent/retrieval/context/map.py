@@ -1,25 +1,23 @@
 """A map of the files that most likely matter: the names that each defines, without code.
 
-    src/shop/basket.py: RATES, Basket(currency)[currency, total(rate), add], checkout(), +3 names
+    src/shop/basket.py: RATES, Basket[currency, total, add], checkout, +3 names
     src/shop/: prices.py, +12 files
 
-A class has its attributes and methods in square brackets. Parameters are listed for the likelier
-functions, those of a constructor for its class. The likelier a file, the more of its names are
-listed; within a file, what the ranking prefers comes in first, then what shares words with the
-issue. A file says how many names it lacks. Less likely files are listed by folder, without names.
+A class has its attributes and methods in square brackets. The likelier a file, the more of its
+names are listed: first what the ranking prefers, then what shares words with the issue.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.retrieval.context.excerpt import bound_names
 from agent.retrieval.context.layout import FileViews
 from agent.shared.secrets import is_secret_path
-from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
+from agent.types import DEFINITIONS, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot, TokenCounter
 
 _NAMED_FILES = 60  # most files with names; with 15, fewer functions to change are on the map
@@ -30,17 +28,11 @@ _NAME_LENGTH = 80  # characters; a longer name is generated
 _FILE_OFFSET = 2  # of a file's rank in the worth of its names
 _CHUNK_OFFSET = 20  # of a chunk's
 _UNRANKED = 1_000_000  # the rank of a name without a ranked chunk
-_PARAMETERS_WORTH = 0.1  # of the name of their function
-_MAX_PARAMETERS = 6
 # Tokens of `: , +12 names` in the line of a file.
 _LINE_TOKENS = 9
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
 _CONSTRUCTOR = ".__init__"
-# Languages that write the name of a parameter before its type.
-_NAME_FIRST = frozenset({"python", "javascript", "typescript", "go", "rust"})
-_PARAMETER = re.compile(r"\s*(?:mut\s+)?(\*{0,2}\w+)")
-_RECEIVERS = frozenset({"self", "cls", "this", "_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ def make_map(
     chosen = _choose(files, counter, int(budget * (1 - _OTHERS_SHARE)))
     while True:
         items = frozenset(chosen)
-        named = [file for file in files if any(path == file.path for path, _, _ in items)]
+        named = [file for file in files if any(path == file.path for path, _ in items)]
         lines = [file.line(items) for file in named]
         listed = {file.path for file in named}
         others = [path for path in paths if path not in listed]
@@ -79,13 +71,12 @@ def make_map(
             break
         # The estimate of a name is a token or two off; what is least likely goes.
         del chosen[-5:]
-    names = sum(not is_parameters for _, _, is_parameters in chosen)
-    left_out = sum(len(file.names) for file in files) - names
-    return RepositoryMap(text, tokens, len(named), names, left_out)
+    left_out = sum(len(file.names) for file in files) - len(chosen)
+    return RepositoryMap(text, tokens, len(named), len(chosen), left_out)
 
 
-_Item = tuple[str, str, bool]
-"""A path and a name of the file, or (True) the parameters of the function of this name."""
+_Item = tuple[str, str]
+"""A path and a name of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +86,18 @@ class _File:
     path: str
     names: Mapping[str, float]
     order: Mapping[str, int]
-    parameters: Mapping[str, str]
 
     def line(self, chosen: frozenset[_Item]) -> str:
-        listed = [name for name in self.names if (self.path, name, False) in chosen]
+        listed = [name for name in self.names if (self.path, name) in chosen]
         listed.sort(key=lambda name: (self.order[name], name))
-        shown = {
-            name: self.parameters[name] if (self.path, name, True) in chosen else ""
-            for name in listed
-        }
         members: dict[str, list[str]] = {}
         for name in listed:
             owner, _, member = name.rpartition(".")
             inner = members.setdefault(owner or name, [])
             if owner:
-                inner.append(member + shown[name])
+                inner.append(member)
         parts = [
-            name + shown.get(name, "") + (f"[{', '.join(inner)}]" if inner else "")
-            for name, inner in members.items()
+            name + (f"[{', '.join(inner)}]" if inner else "") for name, inner in members.items()
         ]
         if rest := len(self.names) - len(listed):
             parts.append(f"+{rest} {'names' if rest > 1 else 'name'}")
@@ -152,12 +137,10 @@ def _files(
     files = []
     for number, path in enumerate(paths):
         order: dict[str, int] = {}
-        parameters: dict[str, str] = {}
         for chunk in chunker(snapshot.files[path], snapshot.text(path)):
             name = chunk.symbol.removesuffix(_CONSTRUCTOR)
             if name and chunk.kind in DEFINITIONS:
                 order.setdefault(name, chunk.start)
-                parameters[name] = _parameters(chunk) or parameters.get(name, "")
         for name, line in bound_names(views[path]):
             order.setdefault(name, line)
         best = {n: ranks.get((path, n), _UNRANKED) for n in order if len(n) <= _NAME_LENGTH}
@@ -168,7 +151,7 @@ def _files(
             n: 1.0 / ((number + _FILE_OFFSET) * (place + 1)) + 1.0 / (best[n] + _CHUNK_OFFSET)
             for place, n in enumerate(names)
         }
-        files.append(_File(path, worth, order, parameters))
+        files.append(_File(path, worth, order))
     return files
 
 
@@ -176,47 +159,21 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _SUBWORD.findall(text))
 
 
-def _parameters(chunk: Chunk) -> str:
-    """Return the names of a function's parameters in brackets, "" if they cannot be read."""
-    name = re.escape(chunk.name)
-    begin = re.search(rf"\b{name}\s*\(", chunk.signature)
-    if begin is None or chunk.kind is ChunkKind.CLASS or chunk.language not in _NAME_FIRST:
-        return ""
-    parts = (_PARAMETER.match(part) for part in _split(chunk.signature[begin.end() :]))
-    names = [part[1] for part in parts if part and part[1] not in _RECEIVERS]
-    rest = len(names) - _MAX_PARAMETERS
-    return f"({', '.join([*names[:_MAX_PARAMETERS], *([f'+{rest}'] if rest > 0 else [])])})"
-
-
-def _split(text: str) -> Iterator[str]:
-    depth, start = 0, 0
-    for at, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if depth < 0 or (depth == 0 and character == ","):
-            yield text[start:at]
-            start = at + 1
-        if depth < 0:
-            return
-
-
 def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> list[_Item]:
-    waiting: list[tuple[float, int, str, bool, int]] = []
+    waiting: list[tuple[float, int, str, int]] = []
     for rank, file in enumerate(files):
         for name, worth in file.names.items():
             tokens = counter.count(f", {name.rpartition('.')[2]}")
-            waiting.append((-worth, rank, name, False, tokens))
-            if text := file.parameters.get(name):
-                tokens = counter.count(text)
-                waiting.append((-worth * _PARAMETERS_WORTH, rank, name, True, tokens))
+            waiting.append((-worth, rank, name, tokens))
     headers = {file.path: counter.count(file.path) + _LINE_TOKENS for file in files}
     chosen: dict[_Item, None] = {}
-    for _, rank, name, is_parameters, tokens in sorted(waiting):
+    for _, rank, name, tokens in sorted(waiting):
         path = files[rank].path
         cost = tokens + headers.get(path, 0)
-        if cost <= budget and not (is_parameters and (path, name, False) not in chosen):
+        if cost <= budget:
             budget -= cost
             headers.pop(path, None)
-            chosen[path, name, is_parameters] = None
+            chosen[path, name] = None
     return list(chosen)
 
 

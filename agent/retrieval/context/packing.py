@@ -53,7 +53,7 @@ def pack(
     selection = ContextBuilder(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 
-    ranked = list(enumerate(_above_floor(ranking.chunks[: options.depth], options.floor)))
+    ranked = list(enumerate(ranking.chunks[: options.depth]))
     if not options.stop_at_oversized:
         ranked = by_worth(ranked, parts)
     selection.choose(ranked, options.limit - support_tokens, parts=True)
@@ -64,15 +64,6 @@ def pack(
         selection.support_rest(options.limit)
     bundle = _bundle(selection, counter, options, len(ranking.chunks))
     return replace(bundle, likely_complete=likely)
-
-
-def _above_floor(chunks: Sequence[ScoredChunk], floor: float) -> Sequence[ScoredChunk]:
-    """Return the chunks, best first, that lie high enough in the range of their scores."""
-    if not floor or not chunks:
-        return chunks
-    best, last = chunks[0].score, chunks[-1].score
-    least = last + floor * (best - last)
-    return [one for one in chunks if one.score >= min(least, best)]
 
 
 def _bundle(

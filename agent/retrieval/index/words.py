@@ -33,28 +33,14 @@ class Terms:
     """Splits and stems, each distinct word once. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._stemmer: Callable[[str], str] | None = None
-        self._parts: dict[str, str] = {}
-        self._terms: dict[str, tuple[str, ...]] = {}
-        self._hashes: dict[str, tuple[int, ...]] = {}
+        self.of_word = cache(self._split)
         self._hash = cache(term_hash)
+        self._hashes = cache(lambda word: tuple(map(self._hash, self.of_word(word))))
+        self._part = cache(self._term)
+        self._stemmer = cache(_stemmer)
 
     def __len__(self) -> int:
-        return len(self._terms)
-
-    def of_word(self, word: str) -> tuple[str, ...]:
-        """Return the distinct terms of one word, the whole word's first; () for stop words."""
-        terms = self._terms.get(word)
-        if terms is None:
-            terms = self._terms[word] = self.split(word)
-        return terms
-
-    def hashes_of_word(self, word: str) -> tuple[int, ...]:
-        """Return `of_word` as 64-bit hashes (see `term_hash`)."""
-        hashes = self._hashes.get(word)
-        if hashes is None:
-            hashes = self._hashes[word] = tuple(map(self._hash, self.of_word(word)))
-        return hashes
+        return self.of_word.cache_info().currsize
 
     def count(self, text: str) -> Counter[str]:
         """Count the occurrences of each term in a text."""
@@ -67,14 +53,14 @@ class Terms:
     def count_hashes(self, text: str) -> dict[int, int]:
         """Like `count`, by hash, for documents. Indexing spends most of its time in this loop."""
         counts: dict[int, int] = {}
-        hashes = self.hashes_of_word
+        hashes = self._hashes
         for word, number in Counter(WORD.findall(text)).items():
             for term in hashes(word):
                 counts[term] = counts.get(term, 0) + number
         return counts
 
-    def split(self, word: str) -> tuple[str, ...]:
-        """Like `of_word`, without caching."""
+    def _split(self, word: str) -> tuple[str, ...]:
+        """Return the distinct terms of one word, the whole word's first; () for stop words."""
         if len(word) > MAX_WORD:
             return ()
         parts = _PART.findall(word)
@@ -92,20 +78,13 @@ class Terms:
                 terms[term] = None
         return tuple(terms)
 
-    def _part(self, part: str) -> str:
+    def _term(self, part: str) -> str:
         """Return the term of one part, "" for none."""
-        term = self._parts.get(part)
-        if term is None:
-            lowered = part.lower()
-            term = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
-        return term
+        lowered = part.lower()
+        return self._stem(lowered) if _is_term(lowered) else ""
 
     def _stem(self, word: str) -> str:
-        if not word.isalpha():
-            return word
-        if self._stemmer is None:
-            self._stemmer = _stemmer()
-        return self._stemmer(word)
+        return self._stemmer()(word) if word.isalpha() else word
 
 
 def _stemmer() -> Callable[[str], str]:

@@ -12,27 +12,27 @@ from agent.repository.text import DecodedText, declared_encoding, decode, is_bin
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"", DecodedText("", "utf-8", False, "none")),
-        (b"a\nb\n", DecodedText("a\nb\n", "utf-8", False, "lf")),
-        (b"a\r\nb\r\n", DecodedText("a\nb\n", "utf-8", False, "crlf")),
-        (b"a\r\nb\n", DecodedText("a\nb\n", "utf-8", False, "mixed")),
-        (b"a\rb\r", DecodedText("a\nb\n", "utf-8", False, "cr")),
+        (b"", DecodedText("", "utf-8", False)),
+        (b"a\nb\n", DecodedText("a\nb\n", "utf-8", False)),
+        (b"a\r\nb\r\n", DecodedText("a\nb\n", "utf-8", False)),
+        (b"a\r\nb\n", DecodedText("a\nb\n", "utf-8", False)),
+        (b"a\rb\r", DecodedText("a\nb\n", "utf-8", False)),
         # A lone carriage return inside a line-feed file belongs to its line.
-        (b"a\rb\n", DecodedText("a\rb\n", "utf-8", False, "lf")),
-        (b"a\r\r\nb", DecodedText("a\nb", "utf-8", False, "crlf")),
-        ("\ufeffé\n".encode(), DecodedText("é\n", "utf-8", True, "lf")),
+        (b"a\rb\n", DecodedText("a\rb\n", "utf-8", False)),
+        (b"a\r\r\nb", DecodedText("a\nb", "utf-8", False)),
+        ("\ufeffé\n".encode(), DecodedText("é\n", "utf-8", True)),
         (codecs.BOM_UTF16_LE + "é\r\n".encode("utf-16-le"),
-         DecodedText("é\n", "utf-16-le", True, "crlf")),
+         DecodedText("é\n", "utf-16-le", True)),
         (codecs.BOM_UTF16_BE + "é".encode("utf-16-be"),
-         DecodedText("é", "utf-16-be", True, "none")),
+         DecodedText("é", "utf-16-be", True)),
         (codecs.BOM_UTF32_LE + "é".encode("utf-32-le"),
-         DecodedText("é", "utf-32-le", True, "none")),
-        (b"caf\xe9 \x80\n", DecodedText("café €\n", "cp1252", False, "lf")),
-        (b"caf\xe9 \x81\n", DecodedText("café \x81\n", "latin-1", False, "lf")),
+         DecodedText("é", "utf-32-le", True)),
+        (b"caf\xe9 \x80\n", DecodedText("café €\n", "cp1252", False)),
+        (b"caf\xe9 \x81\n", DecodedText("café \x81\n", "latin-1", False)),
         # Mostly UTF-8 with one bad byte is damaged UTF-8, not cp1252.
-        ("äöü".encode() + b"\xff", DecodedText("äöü\ufffd", "utf-8", False, "none", True)),
+        ("äöü".encode() + b"\xff", DecodedText("äöü\ufffd", "utf-8", False, True)),
         # Odd number of bytes: the last is half a character.
-        (codecs.BOM_UTF16_LE + b"a\0b", DecodedText("a\ufffd", "utf-16-le", True, "none", True)),
+        (codecs.BOM_UTF16_LE + b"a\0b", DecodedText("a\ufffd", "utf-16-le", True, True)),
     ],
 )  # fmt: skip
 def test_decoding(data: bytes, expected: DecodedText) -> None:
@@ -44,8 +44,8 @@ def test_decoding(data: bytes, expected: DecodedText) -> None:
     [
         (b"#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n", "iso8859-1"),
         (b"\n# coding: utf8\n", "utf-8"),
-        (b"x = 1\n# coding: latin-1\n", None),  # not in the comment lines at the top
-        (b"# a\n# b\n# coding: latin-1\n", None),  # third line
+        (b"x = 1\n# coding: latin-1\n", "utf-8"),  # not in the comment lines at the top
+        (b"# a\n# b\n# coding: latin-1\n", "utf-8"),  # third line
         (b"# coding: no-such-codec\n", None),
         (b"# coding: unicode_escape\n", None),  # rewrites the text
         (b"# coding: punycode\n", None),  # quadratic

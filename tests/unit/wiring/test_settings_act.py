@@ -110,7 +110,6 @@ RETRIEVAL: Mapping[str, Value] = {
     "context_tokens": lambda _: 250,
     "context_reserve": lambda _: 0.97,
     "max_chunks": lambda _: 1,
-    "context_floor": lambda _: 0.9,
 }
 
 

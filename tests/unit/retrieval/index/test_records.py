@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.retrieval.index import (
-    WORD,
     BlockBuilder,
     Terms,
     TreeSitterChunker,
@@ -67,9 +66,7 @@ def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
     terms, lines = Terms(), split_lines(text)
     for number, piece in enumerate(TreeSitterChunker().pieces(text, "python")):
         expected = Counter(terms.count_hashes(piece.text(lines)))
-        named = Counter(
-            value for w in WORD.findall(piece.symbol) for value in terms.hashes_of_word(w)
-        )
+        named = Counter(terms.count_hashes(piece.symbol))
         found = postings(record, number)
         assert {key: count for key, (count, _) in found.items() if count} == dict(expected)
         assert {key: count for key, (_, count) in found.items() if count} == dict(named)
