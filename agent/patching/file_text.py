@@ -13,12 +13,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+from agent.patching.diff import steps
 from agent.patching.lines import shared_start
 from agent.repository import decode, is_binary
 
 _LINE_END = re.compile(r"\r+\n")
 _LINE_FEED = re.compile(r"\n")
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")  # `splitlines` also cuts at form feeds and the like
 _UNDECODED = re.compile(r"[\udc80-\udcff]")
 
 
@@ -56,22 +59,39 @@ class FileText:
 
         A new line ends like the lines that it replaces, or else like its neighbours.
         """
-        first, last, text, ending = self._narrowed(start, end, replacement)
-        begin, after = self._raw_offset(first), self._raw_offset(last)
-        written = text.replace("\n", ending)
-        try:
-            replaced = written.encode(self.encoding)
-        except UnicodeEncodeError as error:
-            return (
-                f"the file is encoded as {self.encoding}, which has no "
-                f"U+{ord(written[error.start]):04X}; write an escape sequence"
-            )
-        parts = (self.raw[:begin], self.raw[begin:after], self.raw[after:])
-        head, old, tail = map(self._encoded, parts)
-        head = self.mark + head
-        if head + old + tail != self.data:
+        runs = [self._narrowed(*run) for run in self._runs(start, end, replacement)]
+        old, new, done = [self.mark], [self.mark], 0
+        for first, last, text, ending in runs:
+            begin, after = self._raw_offset(first), self._raw_offset(last)
+            written = text.replace("\n", ending)
+            try:
+                replaced = written.encode(self.encoding)
+            except UnicodeEncodeError as error:
+                return (
+                    f"the file is encoded as {self.encoding}, which has no "
+                    f"U+{ord(written[error.start]):04X}; write an escape sequence"
+                )
+            between = self._encoded(self.raw[done:begin])
+            old += [between, self._encoded(self.raw[begin:after])]
+            new += [between, replaced]
+            done = after
+        tail = self._encoded(self.raw[done:])
+        if b"".join(old) + tail != self.data:
             return f"the file's encoding ({self.encoding}) cannot be edited here without loss"
-        return Spliced(head + replaced + tail, self.line_at(first))
+        return Spliced(b"".join(new) + tail, self.line_at(runs[0][0] if runs else start))
+
+    def _runs(self, start: int, end: int, replacement: str) -> list[tuple[int, int, str]]:
+        """Split the replacement into changed runs of lines; one run where all lines end alike."""
+        if not self.breaks or len(self.breaks) == self.text.count("\n"):
+            return [(start, end, replacement)]
+        old = _LINES.findall(self.text[start:end])
+        new = _LINES.findall(replacement)
+        offsets = list(accumulate(map(len, old), initial=start))
+        return [
+            (offsets[step.a_start], offsets[step.a_end], "".join(new[step.b_start : step.b_end]))
+            for step in steps(old, new)
+            if not step.equal
+        ]
 
     def _narrowed(self, start: int, end: int, replacement: str) -> tuple[int, int, str, str]:
         old = self.text[start:end]

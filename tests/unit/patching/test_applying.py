@@ -279,32 +279,13 @@ def test_lines_inside_an_edit_keep_their_own_ends() -> None:
 # ------------------------------------------------------------------------------------------ overlay
 
 
-def overlay() -> OverlayFiles:
-    return OverlayFiles(
-        FILES,
-        [
-            FileChange("pkg/a.py", b"", b"changed\n"),
-            FileChange("pkg/b.py", b"", None),
-            FileChange("new.py", None, b"n\n"),
-        ],
-    )
-
-
 def test_overlay_reads_changes_over_the_base() -> None:
-    files = overlay()
-    assert files.read("pkg/a.py") == b"changed\n"
-    assert files.read("pkg/b.py") is None
-    assert files.read("new.py") == b"n\n"
-    assert files.read("run.sh") == b"echo\n"
-    assert files.read("nowhere.py") is None
-    assert files.read("logo.png") is None
-    assert [files.exists(p) for p in ("pkg/a.py", "pkg/b.py", "new.py", "logo.png", "no")] == [
-        True,
-        False,
-        True,
-        True,
-        False,
-    ]
-
-
-# --------------------------------------------------------------------------------------- properties
+    changes = (
+        FileChange("pkg/a.py", b"", b"changed\n"),
+        FileChange("pkg/b.py", b"", None),
+        FileChange("new.py", None, b"n\n"),
+    )
+    files = OverlayFiles(FILES, changes)
+    read = {path: files.read(path) for path in ("pkg/a.py", "pkg/b.py", "new.py", "run.sh", "no")}
+    assert [*read.values()] == [b"changed\n", None, b"n\n", b"echo\n", None]
+    assert [path for path in (*read, "logo.png") if not files.exists(path)] == ["pkg/b.py", "no"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.patching import unified_diff
 from agent.types import FileChange
@@ -99,32 +97,3 @@ def test_contents(before: bytes | str | None, after: bytes | str | None) -> None
 )
 def test_names(path: str, contents: tuple[bytes | None, bytes | None]) -> None:
     check(FileChange(path, *contents))
-
-
-_LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"", b"  a", b"a\r", b"\xff"]), max_size=14)
-
-
-@st.composite
-def _contents(draw: st.DrawFn) -> bytes:
-    content = b"".join(line + b"\n" for line in draw(_LINES))
-    return content[:-1] if draw(st.booleans()) else content
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.dictionaries(
-        st.sampled_from(["a", "d/b c", "é", "z.py"]),
-        st.tuples(st.none() | _contents(), st.none() | _contents(), st.booleans()),
-        min_size=1,
-    )
-)
-def test_git_reproduces_the_bytes(
-    files: dict[str, tuple[bytes | None, bytes | None, bool]],
-) -> None:
-    changes = [
-        FileChange(path, before, after, executable)
-        for path, (before, after, executable) in files.items()
-        if (before, after) != (None, None) and before != after
-    ]
-    if changes:
-        check(*changes)

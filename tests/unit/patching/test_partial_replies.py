@@ -91,14 +91,6 @@ def test_without_an_earlier_reply_there_is_nothing_to_keep() -> None:
     )
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=4), lambda inner: (
-    st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["edit", "drop", "path", "replace", "create"]), inner)
-), max_leaves=12))  # fmt: skip
-def test_no_reply_raises(edits: Any) -> None:
-    assert isinstance(parsed(edits), PatchProposal | ParseFailure)
-
-
 REPLY = json.dumps(
     {"thought": "a b", "edits": [{"path": "a.py", "search": "x  y", "replace": 'z "q"\n  w'}]}
 )

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.patching import apply_proposal
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
-    CreateFile,
-    DeleteFile,
-    Edit,
     PatchProposal,
-    RenameFile,
     SearchReplace,
 )
-from tests.support.git_apply import git_apply
 from tests.support.memory_files import MemoryFiles
 
 _WORDS = st.text("abcdefgh_", min_size=3, max_size=8)
@@ -59,36 +54,6 @@ def _apply(
 
 
 # ----------------------------------------------------------------------------------------- fidelity
-
-_ENDS = st.sampled_from(["\n", "\r\n"])
-_ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])
-
-
-@given(st.data(), _sources(), st.lists(_ENDS, min_size=14, max_size=14), _ENCODINGS, st.booleans())
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_git_applies_the_diff_to_the_same_bytes(
-    data: st.DataObject, lines: list[str], ends: list[str], encoding: str, final: bool
-) -> None:
-    start, end, new = data.draw(_edits(lines))
-    raw = [line + ending for line, ending in zip(lines, ends, strict=False)]
-    raw[-1] = raw[-1] if final else lines[-1]
-    edits: tuple[Edit, ...] = (
-        SearchReplace("a.js", _joined(lines[start:end]), _joined(new)),
-        RenameFile("run.sh", "bin/run.sh"),
-        CreateFile("new file.js", "x\n"),
-        DeleteFile("old.js"),
-    )
-    files = MemoryFiles(
-        {"a.js": "".join(raw).encode(encoding), "run.sh": "echo\n", "old.js": "o\r\n"},
-        executable=("run.sh",),
-    )
-    outcome = apply_proposal(PatchProposal(edits), files)
-    assert isinstance(outcome, AppliedPatch)
-    assert git_apply(outcome.changes, outcome.diff) == {
-        change.path: (change.after, change.executable)
-        for change in outcome.changes
-        if change.after is not None
-    }
 
 
 @given(data=st.data(), lines=_sources(least=8))

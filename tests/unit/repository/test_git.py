@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from agent.errors import RepositoryError
 from agent.repository.git import merge_texts, open_repository
 from agent.repository.git_process import IndexEntry, TreeEntry
 from agent.repository.scope import Location, locate
-from sandbox.files import sweep_stale
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -38,32 +36,6 @@ def test_reads(make_repository: Make) -> None:
         assert git.blobs([oid, "0" * 40]) == {oid: b"x\n"}
         assert git.blobs([]) == {}
         assert git.trusts_file_mode()
-
-
-def test_the_private_directory_of_a_killed_agent_is_swept(
-    make_repository: Make, tmp_path: Path
-) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; "
-        "from agent.repository.git import merge_texts, open_repository\n"
-        "with open_repository(Path(sys.argv[1])) as git: print('open', flush=True); time.sleep(60)"
-    )
-    root, places = make_repository({"a": "1\n"}), tmp_path / "places"
-    places.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(root)],
-        cwd=Path(__file__).resolve().parents[3],
-        env={**os.environ, "TMPDIR": str(places)},
-        stdout=subprocess.PIPE,
-    ) as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == b"open\n"
-        left = list(places.iterdir())
-        assert len(left) == 1
-        assert sweep_stale(places) == ()
-        killed.kill()
-    assert sweep_stale(places) == tuple(left)
-    assert list(places.iterdir()) == []
 
 
 @pytest.mark.parametrize(

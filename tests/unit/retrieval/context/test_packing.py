@@ -7,35 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError
-from agent.retrieval.context.builder import PackingOptions, PartCounter
+from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.layout import PREAMBLE
-from agent.retrieval.context.packing import by_worth, pack
+from agent.retrieval.context.packing import pack
 from agent.shared.tokens import TiktokenCounter
-from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking, ScoredChunk
+from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking
 from agent.types.protocols import TokenCounter
 from tests.support.chunks import make_chunk, make_ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
-
-
-def ranked(*sizes: int, kind: ChunkKind = ChunkKind.FUNCTION) -> list[tuple[int, ScoredChunk]]:
-    """Return chunks of one kind with these numbers of lines, in rank order."""
-    return [
-        (rank, ScoredChunk(Chunk("a.py", 1, n, f"f{rank}", kind, "x = 1\n" * n, "", "python"), 1.0))
-        for rank, n in enumerate(sizes)
-    ]
-
-
-def order(items: list[tuple[int, ScoredChunk]]) -> list[int]:
-    return [rank for rank, _ in by_worth(items, PartCounter(ApproximateCounter()))]
-
-
-def test_what_is_no_definition_comes_after_those_of_like_rank() -> None:
-    for kind in (ChunkKind.MODULE, ChunkKind.WINDOW):
-        items = ranked(*[10] * 8)
-        items[1] = (1, ranked(10, 10, kind=kind)[1][1])
-        assert order(items) == [0, 2, 3, 4, 5, 6, 7, 1]
-
 
 PROBLEM = Problem("parse fails on empty input", "Calling `parse('')` raises in the tokenizer step.")
 NO_SUPPORT = PackingOptions(support_share=0)
@@ -393,21 +373,3 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
 def test_options_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="shares lie in"):
         PackingOptions(**wrong)  # type: ignore[arg-type]
-
-
-class DearHeaders(ApproximateCounter):
-    """A tokenizer whose line counts do not add up: a header inside a text costs 20 more."""
-
-    def count(self, text: str) -> int:
-        return super().count(text) + 20 * text.count("\n### ")
-
-
-def test_the_limit_holds_where_counts_do_not_add_up() -> None:
-    snapshot, chunks = sample()
-    ranking = make_ranking([chunks["Parser.parse"], chunks["helper"], chunks["unrelated"]])
-    options = PackingOptions(budget=130, reserve=0)
-    full = do_pack(snapshot, ranking, options)
-    bundle = do_pack(snapshot, ranking, options, DearHeaders())
-    assert DearHeaders().count(full.text) > 130 >= bundle.tokens
-    assert bundle.tokens == DearHeaders().count(bundle.text)
-    assert len(shown(bundle)) == len(ranking.chunks) - len(bundle.dropped) > 0

@@ -89,15 +89,6 @@ def test_no_more_calls_at_once_than_allowed() -> None:
         assert len(model.calls) == 40
 
 
-def test_equal_texts_are_embedded_once_and_remembered() -> None:
-    model = FakeBatchEmbedder()
-    embedder = make(model)
-    first = embed(embedder, ["a", "a", "b"])
-    second = embed(embedder, ["b", "a"])
-    assert sorted(text for call in model.calls for text in call) == ["a", "b"]
-    np.testing.assert_array_equal(second, first[[2, 0]])
-
-
 def test_memory_is_bounded() -> None:
     model = FakeBatchEmbedder(max_batch=1)
     embedder = make(model, options=EmbeddingOptions(memory_entries=2))

@@ -76,25 +76,6 @@ def test_functions_of_hunks(
             "get",
         ),
         ("a.tsx", "const View = (props) => {\n  let a = 0;\n  return 1;\n};\n", "View"),
-        ("a.go", "func (s *Server) Serve(a int) error {\n\ta++\n\treturn 1\n}\n", "Serve"),
-        (
-            "a.rs",
-            "impl A {\n    pub fn run(&self) {\n        x();\n        return 1;\n }\n}\n",
-            "run",
-        ),
-        (
-            "A.java",
-            "class A {\n    int size(int x) {\n        x++;\n        return 1;\n }\n}\n",
-            "size",
-        ),
-        ("a.rb", "class A\n  def self.make(x)\n    x += 1\n    return 1\n  end\nend\n", "make"),
-        ("a.php", "<?php\nfunction show($x) {\n  $x++;\n  return 1;\n}\n", "show"),
-        ("a.cpp", "int Box::area(int x) {\n  x++;\n  return 1;\n}\n", "area"),
-        (
-            "a.cs",
-            "class A {\n    public int Sum(int x)\n    {\n        return 1;\n    }\n}\n",
-            "Sum",
-        ),
     ],
     ids=lambda value: value if "." in value and "\n" not in value else "",
 )

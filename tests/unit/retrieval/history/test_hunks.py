@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytest
-
 from agent.repository.git import open_repository
 from agent.retrieval.history.hunks import (
     MIN_ADDED,
@@ -69,36 +67,6 @@ def test_small_hunks_and_deletions_are_left_out(make_repository: Make) -> None:
         },
     )
     assert [(hunk.path, hunk.added) for hunk in read(root)[0].hunks] == [("d.py", MIN_ADDED)]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "context", "names"),
-    [
-        ("    return 1\n", "    a = 1\n    b = 2\n    return a\n", "def helper():", ("helper",)),
-        (
-            "def helper():\n",
-            "def new():\n    a = 1\n    return a\n\n\ndef helper():\n",
-            "def new():",
-            ("new",),
-        ),
-        (
-            "def helper():\n    return 1\n",
-            "def helper(x):\n    a = x\n    b = a\n    return b\n",
-            "def helper(x):",
-            ("helper",),
-        ),
-        ("import os\n", "import os\nimport re\nimport sys\nimport time\n", "", ()),
-    ],
-    ids=["body", "added-before", "signature", "module"],
-)
-def test_the_function_a_hunk_is_in(
-    make_repository: Make, before: str, after: str, context: str, names: tuple[str, ...]
-) -> None:
-    root = make_repository({"client.py": CLIENT})
-    commit(root, "change", {"client.py": CLIENT.replace(before, after)})
-    (hunk,) = read(root)[0].hunks
-    assert (hunk.context, set(hunk.names) - {"helper"} | set(names)) == (context, set(names))
-    assert set(names) <= set(hunk.names)
 
 
 def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:

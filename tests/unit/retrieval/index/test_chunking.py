@@ -55,8 +55,11 @@ def chunk(text: str, language: str = "python", path: str = "pkg/mod.py") -> tupl
     return TreeSitterChunker()(SourceFile(path, "b" * 40, len(text), language), text)
 
 
-def outline(text: str, language: str) -> list[tuple[str, str, int, int]]:
-    return [(c.kind.value, c.symbol, c.start, c.end) for c in chunk(text, language)]
+def outline(text: str, language: str) -> str:
+    """Return kind, symbol and lines of each chunk in words."""
+    names = (f"{c.kind.value} {c.symbol}".rstrip() for c in chunk(text, language))
+    places = (f"{c.start}-{c.end}" for c in chunk(text, language))
+    return ", ".join(f"{name} {place}" for name, place in zip(names, places, strict=True))
 
 
 def own_lines(piece: Chunk) -> list[int]:
@@ -79,16 +82,11 @@ def assert_partition(text: str, language: str) -> None:
 
 
 def test_python_outline() -> None:
-    assert outline(PYTHON, "python") == [
-        ("module", "", 1, 38),
-        ("function", "fetch", 6, 19),
-        ("class", "Outer", 20, 24),
-        ("method", "Outer.value", 25, 27),
-        ("class", "Outer.Inner", 28, 28),
-        ("method", "Outer.Inner.method", 29, 31),
-        ("method", "Outer.last", 32, 34),
-        ("function", "conditional", 36, 37),
-    ]
+    assert outline(PYTHON, "python") == (
+        "module 1-38, function fetch 6-19, class Outer 20-24, method Outer.value 25-27, class "
+        "Outer.Inner 28-28, method Outer.Inner.method 29-31, method Outer.last 32-34, function "
+        "conditional 36-37"
+    )
     assert_partition(PYTHON, "python")
 
 
@@ -145,16 +143,10 @@ LANGUAGES = {
           }
         })();
         """,
-        [
-            ("module", "", 1, 30),
-            ("class", "A", 3, 14),
-            ("method", "A.foo", 7, 10),
-            ("method", "A.bar", 11, 13),
-            ("function", "f", 15, 17),
-            ("method", "Foo.b", 18, 20),
-            ("function", "c", 22, 24),
-            ("function", "inner", 27, 29),
-        ],
+        (
+            "module 1-30, class A 3-14, method A.foo 7-10, method A.bar 11-13, function f 15-17, "
+            "method Foo.b 18-20, function c 22-24, function inner 27-29"
+        ),
     ),
     "typescript": (
         """\
@@ -177,17 +169,11 @@ LANGUAGES = {
           }
         }
         """,
-        [
-            ("class", "A", 1, 10),
-            ("method", "A.foo", 5, 8),
-            ("class", "I", 11, 13),
-            ("module", "", 14, 18),
-            ("function", "q", 15, 17),
-        ],
+        "class A 1-10, method A.foo 5-8, class I 11-13, module 14-18, function q 15-17",
     ),
     "tsx": (
         "const El = (p: P) => <div>{p.x}</div>;\nexport default El;\n",
-        [("function", "El", 1, 1), ("module", "", 2, 2)],
+        "function El 1-1, module 2-2",
     ),
     "go": (
         """\
@@ -207,12 +193,7 @@ LANGUAGES = {
             return a
         }
         """,
-        [
-            ("module", "", 1, 2),
-            ("class", "S", 3, 7),
-            ("method", "S.M", 8, 12),
-            ("function", "F", 13, 15),
-        ],
+        "module 1-2, class S 3-7, method S.M 8-12, function F 13-15",
     ),
     "rust": (
         """\
@@ -232,12 +213,7 @@ LANGUAGES = {
             }
         }
         """,
-        [
-            ("module", "", 1, 2),
-            ("class", "S", 3, 8),
-            ("class", "S", 9, 15),
-            ("method", "S.f", 10, 14),
-        ],
+        "module 1-2, class S 3-8, class S 9-15, method S.f 10-14",
     ),
     "java": (
         """\
@@ -258,12 +234,7 @@ LANGUAGES = {
             }
         }
         """,
-        [
-            ("module", "", 1, 2),
-            ("class", "A", 3, 16),
-            ("method", "A.f", 8, 12),
-            ("class", "A.I", 13, 15),
-        ],
+        "module 1-2, class A 3-16, method A.f 8-12, class A.I 13-15",
     ),
     "c": (
         """\
@@ -280,7 +251,7 @@ LANGUAGES = {
         } T;
         int g(void);
         """,
-        [("module", "", 1, 12), ("function", "foo", 3, 7), ("class", "T", 9, 11)],
+        "module 1-12, function foo 3-7, class T 9-11",
     ),
     "cpp": (
         """\
@@ -302,13 +273,7 @@ LANGUAGES = {
         }
         }
         """,
-        [
-            ("module", "", 1, 17),
-            ("class", "A", 2, 10),
-            ("method", "A.f", 6, 8),
-            ("method", "A.g", 11, 13),
-            ("function", "operator+", 14, 16),
-        ],
+        ("module 1-17, class A 2-10, method A.f 6-8, method A.g 11-13, function operator+ 14-16"),
     ),
     "csharp": (
         """\
@@ -323,7 +288,7 @@ LANGUAGES = {
             }
         }
         """,
-        [("module", "", 1, 10), ("class", "A", 3, 9), ("method", "A.F", 7, 8)],
+        "module 1-10, class A 3-9, method A.F 7-8",
     ),
     "ruby": (
         """\
@@ -341,12 +306,7 @@ LANGUAGES = {
           end
         end
         """,
-        [
-            ("class", "M", 1, 13),
-            ("class", "M.A", 2, 12),
-            ("method", "M.A.f", 5, 9),
-            ("method", "M.A.g", 10, 11),
-        ],
+        "class M 1-13, class M.A 2-12, method M.A.f 5-9, method M.A.g 10-11",
     ),
     "php": (
         """\
@@ -366,12 +326,7 @@ LANGUAGES = {
             return 1;
         }
         """,
-        [
-            ("module", "", 1, 3),
-            ("class", "A", 4, 12),
-            ("method", "A.f", 7, 10),
-            ("function", "top", 13, 15),
-        ],
+        "module 1-3, class A 4-12, method A.f 7-10, function top 13-15",
     ),
 }
 
@@ -410,8 +365,8 @@ def test_broken_python_keeps_what_can_be_parsed() -> None:
 
 def test_empty_and_blank_files() -> None:
     assert chunk("") == ()
-    assert outline("\n\n", "python") == [("module", "", 1, 2)]
-    assert outline("\n\ndef f(): pass\n", "python") == [("function", "f", 1, 3)]
+    assert outline("\n\n", "python") == "module 1-2"
+    assert outline("\n\ndef f(): pass\n", "python") == "function f 1-3"
 
 
 def test_minified_code_is_not_parsed() -> None:

@@ -99,15 +99,6 @@ def test_the_right_function_ranks_first() -> None:
     assert_sound(ranking)
 
 
-def test_it_is_noted_that_no_word_occurs() -> None:
-    problem = Problem("文件程序崩溃", "")
-    (alone,) = rank(PLAIN, problem=problem).notes
-    fused = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=problem)
-    assert alone == "no word of the problem occurs in the code: ordered by other signals"
-    assert fused.notes[0] == alone
-    assert len(fused.notes) == 2  # a word embedder cannot embed it either
-
-
 def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     ranking = rank(preset("lexical"))
     paths = [scored.chunk.path for scored in ranking.chunks]
@@ -117,24 +108,6 @@ def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
 
 def features(ranking: Ranking) -> set[str]:
     return {reason.feature for scored in ranking.chunks for reason in scored.reasons}
-
-
-@pytest.mark.parametrize(
-    ("change", "missing"),
-    [
-        ({"embedding": False}, "cosine"),
-        ({"filename_bonus": 0.0}, "filename"),
-    ],
-)
-def test_each_part_can_be_switched_off(change: dict[str, float], missing: str) -> None:
-    problem = Problem(PROBLEM.title, PROBLEM.body + " See client.py")
-    default = replace(PLAIN, embedding=True)
-    whole = rank(default, embedder=WordEmbedder(), problem=problem)
-    assert missing in features(whole)
-    options = replace(default, **change)  # type: ignore[arg-type]
-    less = rank(options, embedder=WordEmbedder(), problem=problem)
-    assert missing not in features(less)
-    assert_sound(less)
 
 
 def test_only_the_prefiltered_are_embedded_path_name_and_code_first() -> None:
