@@ -69,14 +69,13 @@ def apply_proposal(
 
 
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:
-    path = _shown(proposal.edits[0].path) if proposal.edits else ""
+    path, advice = _shown(proposal.edits[0].path) if proposal.edits else "", ""
     if applied and all(edit.tier is MatchTier.ALREADY_APPLIED for edit in applied):
         advice = "say what else has to change"
-        if not all(isinstance(e, SearchReplace) and e.search != e.replace for e in proposal.edits):
-            return EditFailure(0, path, "no-change", "the edits ask for no change", advice=advice)
-        reason = f"the replacement is in the file already, at line {applied[0].line}"
-        return EditFailure(0, path, "already-applied", reason, advice=advice)
-    return EditFailure(0, path, "no-change", "the edits together change nothing")
+        if all(isinstance(e, SearchReplace) and e.search != e.replace for e in proposal.edits):
+            reason = f"the replacement is in the file already, at line {applied[0].line}"
+            return EditFailure(0, path, "already-applied", reason, advice=advice)
+    return EditFailure(0, path, "no-change", "the edits change nothing", advice=advice)
 
 
 def _shown(path: str) -> str:

@@ -46,14 +46,6 @@ from agent.verify.runners.base import Suite
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 _DUNDER = re.compile(r"__\w+__")
 
-# Lines that may import something, in any of the languages that are read, with the line end before
-# them: a search for `\n` skips over the lines, where `^` is tried at every character.
-_IMPORTING = re.compile(
-    r"\n[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
-    r"|#[ \t]*include|\}[ \t]*from)\b)"
-)
-
-# One test each, in the languages that are run. Parametrised ones count once: a lower bound.
 _TEST = re.compile(
     r"\n[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
     r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
@@ -99,8 +91,7 @@ class TestFiles:
     def _read(self, path: str, importer: int) -> TestFile:
         text = f"\n{self._snapshot.text(path)}"
         words = frozenset(_WORD.findall(text))
-        starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
-        lines = imports(text, starts, self._snapshot.files[path].language)
+        lines = imports(text, self._snapshot.files[path].language)
         numbers = (number for line in lines for number in self._modules.find(line, importer))
         imported = frozenset(self._paths[number] for number in numbers)
         names = [f"{word[5:].lower()}_" for word in words if word.startswith("test_")]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.retrieval.context.excerpt import assignments, docstring_lines, signature_lines
+from agent.retrieval.context.excerpt import assignments, signature_lines
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
@@ -245,11 +245,11 @@ class NameFinder:
         return []
 
     def _code(self, chunk: Chunk, chunks: Sequence[Chunk]) -> NamedCode:
-        """Return a function without a docstring as the shorter form, a class without bodies."""
+        """Return the code of a definition; a class is shorter without bodies."""
         view = self._views[chunk.path]
         lines = chunk_lines(chunk, view)
         if chunk.kind is not ChunkKind.CLASS:
-            return NamedCode(chunk.path, chunk.symbol, lines, lines - docstring_lines(chunk))
+            return NamedCode(chunk.path, chunk.symbol, lines)
         # The name of the class may be defined again further down.
         again = (c.start for c in chunks if c.symbol == chunk.symbol and c.start > chunk.start)
         end = min(again, default=len(view.lines) + 1)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.errors import ConfigurationError
 from agent.retrieval.context.excerpt import best_lines, condensed, little_told
 from agent.retrieval.context.layout import (
     PREAMBLE,
@@ -52,7 +51,7 @@ _CHUNKS, _CHUNKS_BUDGET = 30, CONTEXT_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class PackingOptions:
-    """Settings of packing. Raises ConfigurationError for values out of range."""
+    """Settings of packing. Shares lie in 0..1."""
 
     budget: int = CONTEXT_TOKENS
     automatic: bool = False  # `budget` is chosen by how likely the context is complete
@@ -69,15 +68,6 @@ class PackingOptions:
     # As in the original system: in rank order, up to the first that does not fit.
     stop_at_oversized: bool = False
     allow_empty: bool = False  # a prompt may be sent although no code fits into it
-
-    def __post_init__(self) -> None:
-        shares = (
-            self.reserve, self.support_share, self.chunk_share, self.part_share,
-        )  # fmt: skip
-        if self.budget < 0 or (self.max_chunks or 0) < 0 or not all(0 <= s <= 1 for s in shares):
-            raise ConfigurationError(
-                "context budget and number of chunks must not be negative, shares lie in 0..1"
-            )
 
     @property
     def limit(self) -> int:

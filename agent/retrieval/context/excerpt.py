@@ -165,13 +165,6 @@ def little_told(chunk: Chunk) -> frozenset[int]:
     )
 
 
-def docstring_lines(chunk: Chunk) -> frozenset[int]:
-    """Return the line numbers of a Python docstring with triple quotes."""
-    numbers = chunk.numbers()
-    begin, end = _docstring(chunk, chunk.text.split("\n")[: len(numbers)])
-    return frozenset(numbers[begin:end])
-
-
 def _docstring(chunk: Chunk, lines: Sequence[str]) -> tuple[int, int]:
     """Return where a docstring begins, and the index after its end; (0, 0) if there is none."""
     if chunk.language != "python":

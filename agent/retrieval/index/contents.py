@@ -30,11 +30,6 @@ MAX_USES = 200
 _MAX_LINE = 200_000  # characters; what follows in a line is data
 _MAX_WORDS = 1 << 19  # distinct words cached; beyond it, the cache is emptied
 
-_IMPORT_LINE = re.compile(
-    r"^[^\w\n]*(?:import|from|include|require|require_relative|use|using|mod|pub|export|const|let"
-    r"|var|require_once|include_once)\b",
-    re.MULTILINE,
-)
 # `.name`, `->name`, `::name`, `name(`, and names with several capitalised parts (`HTTPError`); what
 # is defined matches without a group.
 _USED = re.compile(
@@ -112,10 +107,7 @@ class BlockBuilder:
                 self._uses(body, piece) if is_code else []
                 for body, piece in zip(bodies, own, strict=True)
             ]
-        read = [
-            "\n".join(imports(text, (m.start() for m in _IMPORT_LINE.finditer(text)), language))
-            for language, text in files
-        ]
+        read = ["\n".join(imports(text, language)) for language, text in files]
         return {
             **self._counted(pieces, texts),
             **self._named(pieces, uses),

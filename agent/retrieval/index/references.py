@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 
@@ -38,12 +38,20 @@ _GO_PATH = re.compile(r"\"([^\"\n]+)\"")
 _IDENTIFIER = re.compile(r"\w+")
 
 
-def imports(text: str, starts: Iterable[int], language: str) -> tuple[str, ...]:
-    """Return the imports of a file in order. `starts`: offsets of lines to read."""
+_IMPORT_LINE = re.compile(
+    r"^[^\w\n]*(?:import|from|include|require|require_relative|use|using|mod|pub|export|const|let"
+    r"|var|require_once|include_once)\b",
+    re.MULTILINE,
+)
+
+
+def imports(text: str, language: str) -> tuple[str, ...]:
+    """Return the imports of a file in order."""
     reader = _READERS.get(language)
     if reader is None:
         return ()
-    names = dict.fromkeys(name for start in starts for name in reader(text, start))
+    lines = _IMPORT_LINE.finditer(text)
+    names = dict.fromkeys(name for line in lines for name in reader(text, line.start()))
     return tuple(name for name in names if name.strip("./"))[:MAX_IMPORTS]
 
 

@@ -214,12 +214,6 @@ def _leaf(function: str) -> str:
     return name if name.isidentifier() else ""
 
 
-# Lines that may import something, with the line end before them.
-_IMPORTING = re.compile(
-    r"\n[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
-    r"|#[ \t]*include|\}[ \t]*from)\b)"
-)
-
 _SCRIPTS = frozenset({"javascript", "typescript", "tsx", "vue", "svelte"})
 
 
@@ -256,9 +250,8 @@ def _imported(snapshot: Snapshot, mine: set[str]) -> Iterator[str]:
     for number, path in enumerate(paths):
         if path not in mine:
             continue
-        text, language = f"\n{snapshot.text(path)}", snapshot.files[path].language
-        starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
-        for line in imports(text, starts, language):
+        language = snapshot.files[path].language
+        for line in imports(snapshot.text(path), language):
             for target in (paths[module] for module in modules.find(line, number)):
                 other = snapshot.files[target].language
                 if other == language or {other, language} <= _SCRIPTS:

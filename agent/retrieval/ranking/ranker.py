@@ -133,13 +133,6 @@ class RetrievalOptions:
     max_results: int = 400
     filename_bonus: float | None = None  # see `bonus`
 
-    def __post_init__(self) -> None:
-        """Raises ConfigurationError for numbers out of range."""
-        if self.prefilter < 1 or self.max_results < 1:
-            raise ConfigurationError("prefilter and max_results must be at least 1")
-        if not 0.0 <= (self.filename_bonus or 0.0) <= 1000.0:
-            raise ConfigurationError("the file name bonus must lie between 0 and 1000")
-
     def bonus(self, *, learned: bool, embedded: bool) -> float:
         """Return what a file name in the problem adds; the learned ranker has a feature for it."""
         if self.filename_bonus is not None:

@@ -130,11 +130,11 @@ def test_what_cannot_be_sent_is_answered(name: str, note: str) -> None:
     assert note in answer.notes[0]
 
 
-def test_a_docstring_is_left_out_before_a_body() -> None:
-    answer = ask("Column.label", budget=300)
-    assert "return chosen.strip()" in answer.text
+def test_a_class_is_shown_without_bodies_before_it_is_cut() -> None:
+    answer = ask("Column", budget=300)
+    assert "def label(self, name):" in answer.text
     assert "Sentence" not in answer.text
-    assert "shortened to fit: Column.label" in answer.notes[0]
+    assert "shortened to fit: Column" in answer.notes[0]
     assert answer.tokens <= 300
 
 

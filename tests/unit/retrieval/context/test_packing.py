@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import ConfigurationError
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.layout import PREAMBLE
 from agent.retrieval.context.packing import pack
@@ -365,11 +364,3 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
         assert numbers == sorted(numbers)
         found += [(path, number) for number in numbers]
     return found
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"budget": -1}, {"reserve": 1.5}, {"support_share": -0.1}, {"max_chunks": -1}]
-)
-def test_options_out_of_range_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="shares lie in"):
-        PackingOptions(**wrong)  # type: ignore[arg-type]

@@ -5,11 +5,6 @@ import pytest
 from agent.retrieval.index.references import ModuleTable, imports
 
 
-def read(language: str, text: str) -> tuple[str, ...]:
-    starts = [0, *(at + 1 for at, char in enumerate(text) if char == "\n")]
-    return imports(text, starts, language)
-
-
 @pytest.mark.parametrize(
     ("language", "text", "found"),
     [
@@ -35,7 +30,7 @@ def read(language: str, text: str) -> tuple[str, ...]:
     ],
 )  # fmt: skip
 def test_imports(language: str, text: str, found: tuple[str, ...]) -> None:
-    assert read(language, text) == found
+    assert imports(text, language) == found
 
 
 PATHS = [
