@@ -46,6 +46,7 @@ from agent.verify.runners.base import Suite
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 _DUNDER = re.compile(r"__\w+__")
 
+# One test each, in the languages that are run. Parametrised ones count once: a lower bound.
 _TEST = re.compile(
     r"\n[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
     r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
