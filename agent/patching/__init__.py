@@ -1,5 +1,4 @@
 """From a model's reply to changed files: reading, applying, checking the syntax, and the diff.
-
 `parse_reply` reads a reply in any shape that `agent.patching.readers` knows. `apply_proposal` finds
 the place of each edit (`matching`), from an exact match to ever more lenient ones, and changes
 files in memory only. `check_syntax` says which changed files no longer parse, and `unified_diff`

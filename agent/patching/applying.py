@@ -1,5 +1,4 @@
 """Applies a proposal to files in memory: all edits or none, and no byte outside of them changes.
-
 When an edit fails, the others are still tried, so that one answer names everything that is wrong.
 """
 
@@ -35,12 +34,11 @@ def apply_proposal(
     include_test: bool = False,
     shown: Mapping[str, Sequence[tuple[int, int]]] | None = None,
 ) -> AppliedPatch | ApplyFailure:
-    """Apply all edits of a proposal in order, or name every edit that cannot be applied.
-
-    `allow`: patterns of protected paths that may be edited and gain keys (see `paths.check_path`).
-    `include_test`: also create the reproduction test, after the other edits.
-    `shown`: inclusive line ranges that the model was shown, by path. They decide between several
-    matches of one search text.
+    """Apply all edits of a proposal in order, or name every edit that cannot be applied. `allow`:
+    patterns of protected paths that may be edited and gain keys (see `paths.check_path`).
+    `include_test`: also create the reproduction test, after the other edits. `shown`: inclusive
+    line ranges that the model was shown, by path. They decide between several matches of one search
+    text.
     """
     session = EditSession(Tree(files), allow, shown or {})
     applied: list[AppliedEdit] = []
@@ -83,9 +81,6 @@ def _shown(path: str) -> str:
     return path if path.isprintable() else path.encode("unicode_escape").decode()
 
 
-# ------------------------------------------------------------------------------------------ secrets
-
-
 def _leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> dict[str, str]:
     before = (_text(change.before) for change in changes)
     had = {text[secret.start : secret.end] for text in before for secret in find_secrets(text)}
@@ -118,9 +113,6 @@ def _text(data: bytes | None) -> str:
 
 def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
-
-
-# --------------------------------------------------------------------- files that a command wrote
 
 
 @dataclass(frozen=True, slots=True)

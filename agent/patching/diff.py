@@ -1,6 +1,5 @@
-"""Writes unified diffs in the format of git, with the same bytes for every version of git.
-
-Lines are matched as in patience diff: lines that are unique on both sides are anchors, and between
+"""Writes unified diffs in the format of git, with the same bytes for every version of git. Lines
+are matched as in patience diff: lines that are unique on both sides are anchors, and between
 anchors the longest common subsequence decides. Formats: git's `diff-format` and `quote.c`.
 """
 
@@ -93,9 +92,6 @@ def _lines(content: bytes | None) -> Lines:
     return lines if lines[-1] else lines[:-1]
 
 
-# ------------------------------------------------------------------------------------------- hunks
-
-
 def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
     heading, looked = b"", 0
     for group in _groups([step for step in steps(a, b, exact=0) if not step.equal]):
@@ -154,9 +150,6 @@ def _heading(a: Lines, floor: int, start: int) -> bytes:
     return b""
 
 
-# ---------------------------------------------------------------------------------------- matching
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """Elements `a_start:a_end` of one sequence become `b_start:b_end` of the other."""
@@ -169,9 +162,8 @@ class Step:
 
 
 def steps(a: _Elements, b: _Elements, *, exact: int = _MAX_GAP) -> list[Step]:
-    """Return a short edit from one sequence to the other, as equal and changed runs.
-
-    `exact`: product of lengths up to which anchors are not used, so that it is the shortest.
+    """Return a short edit from one sequence to the other, as equal and changed runs. `exact`:
+    product of lengths up to which anchors are not used, so that it is the shortest.
     """
     result: list[Step] = []
     a_done = b_done = 0

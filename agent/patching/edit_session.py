@@ -44,10 +44,9 @@ _NO_EVIDENCE = (MatchTier.NEAR, MatchTier.ELISION)
 
 @dataclass(slots=True)
 class EditSession:
-    """The files and what is known about them while edits are applied one after the other.
-
-    `allow` and `shown` are those of `applying.apply_proposal`. `shifts`: by path, the line of each
-    edit and how many lines it added.
+    """The files and what is known about them while edits are applied one after the other. `allow`
+    and `shown` are those of `applying.apply_proposal`. `shifts`: by path, the line of each edit and
+    how many lines it added.
     """
 
     tree: Tree
@@ -80,8 +79,6 @@ class EditSession:
                 return self._replace(index, path, edit)
             case ReplaceSymbol():
                 return self._replace_symbol(index, path, edit)
-
-    # ------------------------------------------------------------------------------------ edits
 
     def _create(self, path: str, content: str) -> AppliedEdit | Miss:
         data = _encoded(content)
@@ -204,8 +201,6 @@ class EditSession:
         if isinstance(data, Miss):
             return data
         return open_text(data, python=self.tree.language(path) == "python") or _NOT_TEXT
-
-    # ------------------------------------------------------------------------------------ paths
 
     def _path_of(self, index: int, edit: Edit) -> str | Miss:
         path = check_path(edit.path, allow=self.allow)

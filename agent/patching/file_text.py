@@ -1,9 +1,8 @@
-"""A file as the text that the model is shown, and the way back to its bytes.
-
-The model sees `\\n` line ends, no byte-order mark, and characters. An edit must leave every other
-byte of the file as it was. So an edit is located in the normalised text, mapped to the raw text and
-from there to bytes, and only these bytes are replaced. Bytes that fit no encoding are carried as
-surrogate escapes (PEP 383): an edit can neither name nor lose them.
+"""A file as the text that the model is shown, and the way back to its bytes. The model sees `\\n`
+line ends, no byte-order mark, and characters. An edit must leave every other byte of the file as it
+was. So an edit is located in the normalised text, mapped to the raw text and from there to bytes,
+and only these bytes are replaced. Bytes that fit no encoding are carried as surrogate escapes (PEP
+383): an edit can neither name nor lose them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class Spliced:
 @dataclass(frozen=True, slots=True)
 class FileText:
     """A decoded file. `text` has `\\n` ends and no byte-order mark; offsets count its characters.
-
     `breaks` are the offsets in `text` of line feeds that stand for `\\r\\n` (or `\\r\\r\\n`);
     `removed[k]` is the number of carriage returns left out before the k-th of them.
     """
@@ -56,7 +54,6 @@ class FileText:
 
     def splice(self, start: int, end: int, replacement: str) -> Spliced | str:
         """Replace `text[start:end]` by `replacement` (`\\n` ends), or return why it is impossible.
-
         A new line ends like the lines that it replaces, or else like its neighbours.
         """
         runs = [self._narrowed(*run) for run in self._runs(start, end, replacement)]

@@ -228,9 +228,8 @@ class Tree:
         return None
 
     def off_limits(self, path: str) -> Miss | None:
-        """Return why a path below a repository of git, or a generated file, is not edited.
-
-        Only the base counts, so that no edit makes or hides one.
+        """Return why a path below a repository of git, or a generated file, is not edited. Only the
+        base counts, so that no edit makes or hides one.
         """
         base = _base_of(self.files)
         if path in self.files.files and is_generated(self.files.read(path) or b""):

@@ -1,6 +1,5 @@
-"""Texts as lines, a search for runs of lines in linear time, and lines that leave others out.
-
-Each distinct line becomes one letter, so that `str.find` searches for runs of lines.
+"""Texts as lines, a search for runs of lines in linear time, and lines that leave others out. Each
+distinct line becomes one letter, so that `str.find` searches for runs of lines.
 """
 
 from __future__ import annotations
@@ -103,9 +102,8 @@ class Page:
     def runs(
         self, normal: Normal, lines: Sequence[str], *, blanks: bool = True
     ) -> list[Sequence[int]]:
-        """Return the line indices of each occurrence of `lines` under a normalisation.
-
-        Without `blanks`, blank lines of the file are passed over.
+        """Return the line indices of each occurrence of `lines` under a normalisation. Without
+        `blanks`, blank lines of the file are passed over.
         """
         ids, text, at = self._letters(normal, blanks)
         keys = [ids.get(normal(line)) for line in lines]
@@ -189,8 +187,6 @@ def _joined(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# ------------------------------------------------------- lines that stand for omitted ones: `...`
-
 _DOTS = r"(?:\.\.\.|\u2026)"
 _SIGN = r"(?:#|//|--|;|/\*|<!--|\{/\*|%)"
 _CLOSE = r"(?:\*/\}?|-->)?"
@@ -273,8 +269,6 @@ def _trimmed(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
         old, new = old[:-1], new[:-1]
     return old, new
 
-
-# -------------------------------------------------------------------------------------- whole files
 
 # A whole file must have at least this share of the non-blank lines of the old one.
 _MIN_SIZE = 0.5

@@ -1,8 +1,7 @@
-"""Finds where in a file an edit belongs.
-
-Tiers are tried in order, from an exact match to lenient ones; the first that finds anything ends
-the search. Lenient tiers tolerate differences in the context only: lines that a reply keeps stay
-the file's own. Beyond the exact tier, a file that parsed before must still parse.
+"""Finds where in a file an edit belongs. Tiers are tried in order, from an exact match to lenient
+ones; the first that finds anything ends the search. Lenient tiers tolerate differences in the
+context only: lines that a reply keeps stay the file's own. Beyond the exact tier, a file that
+parsed before must still parse.
 """
 
 from __future__ import annotations
@@ -74,10 +73,9 @@ def locate(
     intact: Callable[[Match], bool] = lambda _: True,
     off: Collection[MatchTier] = (),
 ) -> Located | Miss:
-    """Find the one match of an edit. `file` must be the state that the edit sees.
-
-    `shown`: inclusive line ranges that the model saw, empty if unknown. `intact` says of a match
-    whether a file that parses now would still parse. `off`: tiers that are not tried.
+    """Find the one match of an edit. `file` must be the state that the edit sees. `shown`:
+    inclusive line ranges that the model saw, empty if unknown. `intact` says of a match whether a
+    file that parses now would still parse. `off`: tiers that are not tried.
     """
     search, replace = plain(edit.search), plain(edit.replace)
     if search == replace:
@@ -160,8 +158,6 @@ class _Search:
         return ends_line and bool(text) and not text.endswith("\n")
 
 
-# ------------------------------------------------------------------------------------------- tiers
-
 _ORDER = tuple(MatchTier)
 
 # Two characters that belong to one word.
@@ -169,9 +165,8 @@ _INSIDE = re.compile(r"\w\w")
 
 
 def occurrences(text: str, search: str) -> Sequence[tuple[int, int]]:
-    """Return start and end of all occurrences, including overlapping ones.
-
-    A last line without a line feed matches one with it: the model cannot see the difference.
+    """Return start and end of all occurrences, including overlapping ones. A last line without a
+    line feed matches one with it: the model cannot see the difference.
     """
     haystack = text
     if search.endswith("\n") and not text.endswith("\n"):
@@ -277,8 +272,6 @@ def _elision(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     return [Occurrence(pieces[0][1].start, pieces[-1][1].end, make)] if pieces else []
 
 
-# ------------------------------------------------------------------------- forms of a search text
-
 # A number and its separator from the line: `12: x`, `12| x`, `L12 x`, `cat -n`. Where the blank
 # after a separator is missing, all lines are shifted by one column, which tiers handle.
 _NUMBERED = (
@@ -301,9 +294,8 @@ def _forms(page: Page, wanted: Wanted) -> Iterator[tuple[MatchTier, Wanted, int 
 
 
 def _without_numbers(wanted: Wanted) -> tuple[Wanted, int] | None:
-    """Remove line numbers and return the number of the first line too; None without numbers.
-
-    The lines of the search text must have them in sequence, those of the replacement all or none.
+    """Remove line numbers and return the number of the first line too; None without numbers. The
+    lines of the search text must have them in sequence, those of the replacement all or none.
     """
     for form in _NUMBERED:
         old = _read(wanted.old, form)
@@ -335,9 +327,6 @@ def _read(lines: Sequence[str], form: re.Pattern[str]) -> list[tuple[int | None,
     return read if any(number is not None for number, _ in read) else None
 
 
-# ----------------------------------------------------------------------------- several occurrences
-
-
 def _choose(
     page: Page, places: Sequence[Occurrence], line: int | None, shown: Ranges
 ) -> Occurrence | None:
@@ -359,8 +348,6 @@ def _is_shown(page: Page, place: Occurrence, shown: Ranges) -> bool:
     first, last = page.line_of(place.start), page.line_of(max(place.start, place.end - 1))
     return any(start <= first and last <= end for start, end in shown)
 
-
-# ------------------------------------------------------------------------------------ applied edits
 
 # A replacement, or the text that it adds, proves nothing in the file if it has fewer characters
 # without white space: `return None` occurs everywhere.

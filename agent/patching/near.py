@@ -53,7 +53,6 @@ class _Fit:
 
 def near_window(page: Page, wanted: Wanted) -> dict[int, int] | None:
     """Return the place with which most lines of the search text agree, if no other comes close.
-
     Lines that change and lines beside them must be in the file as quoted, or merge with it.
     """
     rows = [index for index, line in enumerate(wanted.old) if not is_blank(line)]
@@ -142,8 +141,6 @@ def _mergeable(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> dict[int, i
         is not None
     }
 
-
-# ----------------------------------------------------------------------------------- likely places
 
 # A line that occurs more often than this ("return None", blank) says nothing about the place.
 _RARE = 50

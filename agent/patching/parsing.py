@@ -1,7 +1,6 @@
-"""Reads a model's reply in any known shape as one `PatchProposal`, or says why it cannot.
-
-Every reader looks at the whole reply. A shape inside another one belongs to the outer one, such as
-a diff in a JSON string. If several remain, they must ask for the same edits.
+"""Reads a model's reply in any known shape as one `PatchProposal`, or says why it cannot. Every
+reader looks at the whole reply. A shape inside another one belongs to the outer one, such as a diff
+in a JSON string. If several remain, they must ask for the same edits.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ MAX_LINES = 1_000_000
 def parse_reply(
     text: str, *, finish_reason: str = "stop", earlier: PatchProposal | None = None
 ) -> PatchProposal | ParseFailure:
-    """Read a reply, in time linear in its length. Never raises.
-
-    `earlier` is the proposal whose edits a reply to a repair may keep.
+    """Read a reply, in time linear in its length. Never raises. `earlier` is the proposal whose
+    edits a reply to a repair may keep.
     """
     reply = Reply(text, cut_off=finish_reason == "length", earlier=earlier)
     early = _nothing_to_read(reply)
@@ -114,9 +112,6 @@ def read_test(text: str) -> ReproductionTest | None:
     return next((test for test in tests if test is not None), None)
 
 
-# -------------------------------------------------------------------------- choice between outcomes
-
-
 def _outcomes(reply: Reply) -> list[Reading | Trouble]:
     outcomes: dict[tuple[tuple[int, int], ...], Reading | Trouble] = {}
     for reader in READERS:
@@ -152,9 +147,6 @@ def _essence(edit: Edit) -> Edit:
             return CreateFile(path, content.removesuffix("\n"))
         case _:
             return edit
-
-
-# ---------------------------------------------------------------------------------------- failures
 
 
 def _nothing_to_read(reply: Reply) -> ParseFailure | None:

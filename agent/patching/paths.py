@@ -1,10 +1,8 @@
-"""Checks the paths that edits name, and resolves paths that are slightly wrong.
-
-Paths that git, a file system or an interpreter could read differently from how they look are
-refused. Files that decide how code is run or checked are protected: a user must allow their edits.
-
-Sources: git's `verify_path` and `is_ntfs_dotgit` (path.c), CVE-2014-9390 and CVE-2019-1352;
-Python's `site` module for start-up files.
+"""Checks the paths that edits name, and resolves paths that are slightly wrong. Paths that git, a
+file system or an interpreter could read differently from how they look are refused. Files that
+decide how code is run or checked are protected: a user must allow their edits. Sources: git's
+`verify_path` and `is_ntfs_dotgit` (path.c), CVE-2014-9390 and CVE-2019-1352; Python's `site` module
+for start-up files.
 """
 
 from __future__ import annotations
@@ -56,7 +54,6 @@ class RefusedPath:
 
 def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> str | RefusedPath:
     """Return the normalised path (without `./`), or why it is refused. `new`: it is to be created.
-
     `allow` lifts the protection of paths by shell patterns, matched against the whole path, or
     against the name alone if they have no slash.
     """
@@ -145,8 +142,6 @@ def parents(path: str) -> Iterator[str]:
         yield path
 
 
-# ----------------------------------------------------------------------------- slightly wrong paths
-
 # Files of one name that are opened. A large project has a thousand files `__init__.py`.
 _MAX_LOOKED_INTO = 50
 # Folders in which containers keep the project, and the prefixes that diffs put before paths.
@@ -158,7 +153,6 @@ def resolve_existing(
     written: str, known: Collection[str], fits: Callable[[str], bool], *, distinct: bool
 ) -> str | None:
     """Return the one existing file that `written` means: the first rule that finds any decides.
-
     `fits`: whether the edit can be applied to a file. `distinct`: other folders are searched too.
     """
     path = _unquoted(written)

@@ -1,5 +1,4 @@
 """Files that edits may touch only if the user allows it, and files that an edit would be lost in.
-
 The first are what a tool of a developer or a service runs or obeys by itself when a folder is
 opened, built, committed or pushed. The others are ignored by git (gitignore(5)), or generated.
 """
@@ -188,8 +187,6 @@ def _fits(patterns: tuple[str, ...], parts: tuple[str, ...]) -> bool:
 
     return fits(0, 0)
 
-
-# --------------------------------------------------------------------------------- generated files
 
 # Generators mark their files at the top: `@generated` (Buck, Phabricator), and the sentence of
 # https://go.dev/s/generatedcode, which others write in their own words.

@@ -65,9 +65,8 @@ def ambiguous(page: Page, edit: SearchReplace, spans: Sequence[tuple[int, int]])
 def no_match(
     page: Page, path: str, wanted: Wanted, *, left_out: str | None, broken: int | None
 ) -> Miss:
-    """Return the failure of an edit without a match.
-
-    `broken`: the offset of a lenient match with which the file would not parse.
+    """Return the failure of an edit without a match. `broken`: the offset of a lenient match with
+    which the file would not parse.
     """
     if broken is not None:
         return Miss(

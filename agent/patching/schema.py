@@ -1,7 +1,6 @@
-"""The schema of a reply: pydantic models, the JSON Schema sent to servers, and the conversion.
-
-The JSON Schema is that of OpenAI's strict mode: every property required, optional ones nullable.
-Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+"""The schema of a reply: pydantic models, the JSON Schema sent to servers, and the conversion. The
+JSON Schema is that of OpenAI's strict mode: every property required, optional ones nullable.
+Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
 """
 
 from __future__ import annotations
@@ -196,8 +195,6 @@ def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
         result["additionalProperties"] = False
     return result
 
-
-# --------------------------------------------------------------------------------------- conversion
 
 _MAX_PROBLEMS = 10  # named in one reason
 _MAX_MISSING = 40  # names of missing code in one reason

@@ -1,7 +1,6 @@
-"""Finds edited files that no longer parse, and functions by their qualified names.
-
-For Python, two parsers must agree: that of this interpreter, which is exact for one version, and
-tree-sitter's, which reads all. Where they do not, `agent.verify` asks the target's interpreter.
+"""Finds edited files that no longer parse, and functions by their qualified names. For Python, two
+parsers must agree: that of this interpreter, which is exact for one version, and tree-sitter's,
+which reads all. Where they do not, `agent.verify` asks the target's interpreter.
 """
 
 from __future__ import annotations
@@ -165,8 +164,6 @@ def _parser(language: str) -> Parser:
     return tree_sitter.Parser(tree_sitter.Language(factory()))
 
 
-# ------------------------------------------------------------------------------- edits of one reply
-
 # Bytes of one file, and of all that are parsed for one reply (2 MB take a second in the slowest
 # grammar). Files beyond these limits are not checked, and tiers that rely on it are not used.
 MAX_PARSED = 2 * 1024 * 1024
@@ -201,8 +198,6 @@ class Checker:
             self._known[key] = parses(path, data) if affords else True
         return self._known[key]
 
-
-# ------------------------------------------------------------------------------------------- Python
 
 # Up to Python 3.11.7 and 3.12.1 the parser counts the depth of all threads together and raises
 # SystemError when two of them differ (https://github.com/python/cpython/issues/106905). Warning

@@ -1,5 +1,4 @@
 """A JSON parser that accepts common slips of models but never guesses, and a scan for objects.
-
 Beyond RFC 8259 it takes trailing commas, comments, raw line breaks, single quotes, Python's words,
 and backslashes that escape nothing. What has two meanings is a fault, such as a key given twice.
 The library `json_repair` changes such texts without saying so. Linear time, bounded recursion.
@@ -53,10 +52,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why no value could be read from `start`.
-
-    `truncated`: the text ended inside the value. `reached`: how far the text was read. `keys`: keys
-    of the outermost object so far.
+    """Why no value could be read from `start`. `truncated`: the text ended inside the value.
+    `reached`: how far the text was read. `keys`: keys of the outermost object so far.
     """
 
     start: int
@@ -226,8 +223,6 @@ class _Parser:
         self.pos = space.end()
 
 
-# -------------------------------------------------------------------------------- objects in a text
-
 # Failed attempts may read the text this many times in total. More means that it is hostile.
 _MAX_REREADING = 8
 
@@ -242,7 +237,6 @@ _FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=[\[{])", r
 @dataclass(frozen=True, slots=True)
 class Scan:
     """All values of a text: objects with a wanted key, others, and those that cannot be read.
-
     `ours`: the object that was meant as a reply and cannot be read.
     """
 
@@ -253,9 +247,8 @@ class Scan:
 
 
 def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool]) -> Scan:
-    """Find the objects that have a `wanted` key, in linear time.
-
-    A broken object is a fault if it begins the text or a fence. One that is ours ends the search.
+    """Find the objects that have a `wanted` key, in linear time. A broken object is a fault if it
+    begins the text or a fence. One that is ours ends the search.
     """
     starts = {match.end() for match in _FENCE_OPENS.finditer(text)}
     starts.add(len(text) - len(text.lstrip("\ufeff \t\r\n")))

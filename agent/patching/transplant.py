@@ -1,6 +1,5 @@
-"""Transfers the change from search text to replacement to the lines of the file that matched.
-
-Only what the model changed is written, in the indentation of the file; other lines stay.
+"""Transfers the change from search text to replacement to the lines of the file that matched. Only
+what the model changed is written, in the indentation of the file; other lines stay.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from agent.patching.lines import Page, Wanted, indent_of, is_blank
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Lines of the file that a search text matched.
-
-    `at[i]` is the index of the i-th line of the search text, None if the file lacks it.
+    """Lines of the file that a search text matched. `at[i]` is the index of the i-th line of the
+    search text, None if the file lacks it.
     """
 
     lines: Sequence[str]
@@ -106,8 +104,6 @@ def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, st
                 yield j, text
 
 
-# ------------------------------------------------------------------------------------ indentation
-
 # Widths of a tab in the order in which they are tried.
 _TAB_WIDTHS = (4, 8, 2, 3)
 
@@ -115,7 +111,6 @@ _TAB_WIDTHS = (4, 8, 2, 3)
 @dataclass(frozen=True, slots=True)
 class Shift:
     """Maps indentation of the reply to that of the file; `indents` are those of matched lines.
-
     `mixed`: reply and file differ in tabs and blanks.
     """
 
@@ -174,8 +169,6 @@ def _step(indents: Sequence[str]) -> int:
 def _columns(indent: str, width: int) -> int:
     return len(indent.expandtabs(width))
 
-
-# ------------------------------------------------------------------------------------------ merging
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 # A quoted line must be this similar to the line of the file (percent), or it is another line.

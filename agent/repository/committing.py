@@ -133,9 +133,7 @@ def _author(git: GitRepository) -> _Author:
     for role in ("author", "committer"):
         for part in ("name", "email"):
             variable = f"GIT_{role}_{part}".upper()
-            names = (f"{role}.{part}", f"user.{part}")
-            values = [os.environ.get(variable, "")]
-            values += [source(name) for source in sources for name in names]
+            values = [os.environ.get(variable, ""), *(one(f"user.{part}") for one in sources)]
             value = next((text for text in values if text.strip()), "")
             if not value:
                 raise ConfigurationError(

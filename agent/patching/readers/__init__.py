@@ -1,7 +1,6 @@
-"""Readers of model replies, one for each shape that models write.
-
-A reader returns None if the reply does not have its shape, a `Reading` with all edits, or a
-`Trouble` if the shape is there but cannot be read.
+"""Readers of model replies, one for each shape that models write. A reader returns None if the
+reply does not have its shape, a `Reading` with all edits, or a `Trouble` if the shape is there but
+cannot be read.
 """
 
 from collections.abc import Callable, Sequence

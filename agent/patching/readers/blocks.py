@@ -1,7 +1,6 @@
-"""SEARCH/REPLACE blocks, as the models of many editors write them.
-
-Markers have 5 to 9 signs. The path stands above the block, in the info string of its code fence, or
-after SEARCH; otherwise it is that of the block before. An empty search part means a new file.
+"""SEARCH/REPLACE blocks, as the models of many editors write them. Markers have 5 to 9 signs. The
+path stands above the block, in the info string of its code fence, or after SEARCH; otherwise it is
+that of the block before. An empty search part means a new file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Unified diffs as models write them: with right, wrong or no line numbers, fenced or bare.
-
-Each hunk becomes one edit, and its line number is a hint. Hunks without file headers belong to the
-file named above them. Diffs of programs are read by `agent.repository.unified_diff`.
+"""Unified diffs as models write them: with right, wrong or no line numbers, fenced or bare. Each
+hunk becomes one edit, and its line number is a hint. Hunks without file headers belong to the file
+named above them. Diffs of programs are read by `agent.repository.unified_diff`.
 """
 
 from __future__ import annotations
@@ -168,8 +167,6 @@ def _side(lines: list[str], sign: str) -> str:
     text = "\n".join(side)
     return text if ends_open or not side else text + "\n"
 
-
-# ------------------------------------------------------------------------------------ unified diffs
 
 _SHAPE = "unified diff"
 _NOWHERE = "/dev/null"

@@ -1,7 +1,6 @@
-"""Envelopes of the tool `apply_patch`, also inside a here-document of a shell.
-
-Lines `@@ def method` between hunks name the code around them and are skipped. Grammar:
-openai/codex, codex-rs/apply-patch/apply_patch_tool_instructions.md.
+"""Envelopes of the tool `apply_patch`, also inside a here-document of a shell. Lines `@@ def
+method` between hunks name the code around them and are skipped. Grammar: openai/codex,
+codex-rs/apply-patch/apply_patch_tool_instructions.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ Span = tuple[int, int]
 
 class Reply:
     """A reply with `\\n` line ends and without its thinking, which is replaced by line breaks.
-
     Offsets and lines refer to `text`. `cut_off`: the server said that the output limit was reached.
     `only_thought`: the reply ends inside its thinking. `earlier`: the proposal before a repair.
     """
@@ -75,9 +74,6 @@ def _end_of_thinking(text: str) -> int | None:
     return 0
 
 
-# --------------------------------------------------------------------------------------- outcomes
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The edits that a reader found, and the parts of the text that they were read from."""
@@ -120,8 +116,6 @@ def read_edits(reply: Reply, proposal: PatchProposal, spans: Sequence[Span]) -> 
         return Trouble(truncated(what), (spans[0][0], spans[-1][1]))
     return Reading(proposal, tuple(spans))
 
-
-# ------------------------------------------------------------------------------------------ paths
 
 _MAX_LINE = 1024  # a line that names a file is shorter
 _TICKED = re.compile(r"`([^`\n]+)`")
@@ -218,8 +212,6 @@ def _fence(opened: re.Match[str], stop: int, end: int, *, closed: bool) -> Fence
     body = min(opened.end() + 1, stop)
     return Fence(opened.start(), body, stop, end, opened[3].strip(), len(opened[1]), closed)
 
-
-# ------------------------------------------------------------------- paths above a piece of a reply
 
 _FENCE = re.compile(
     r"\s*(?:(?:`{3,}|~{3,})([^`]*)"

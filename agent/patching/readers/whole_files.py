@@ -1,7 +1,6 @@
-"""Whole files in code fences that name them.
-
-The name stands in the info string of the fence, on a line of its own just above, or in a comment on
-the first line inside. A fence that leaves code out or numbers its lines is not a whole file.
+"""Whole files in code fences that name them. The name stands in the info string of the fence, on a
+line of its own just above, or in a comment on the first line inside. A fence that leaves code out
+or numbers its lines is not a whole file.
 """
 
 from __future__ import annotations

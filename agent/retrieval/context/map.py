@@ -1,10 +1,6 @@
-"""A map of the files that most likely matter: the names that each defines, without code.
-
-    src/shop/basket.py: RATES, Basket[currency, total, add], checkout, +3 names
-    src/shop/: prices.py, +12 files
-
-A class has its attributes and methods in square brackets. The likelier a file, the more of its
-names are listed: first what the ranking prefers, then what shares words with the issue.
+"""A map of the files that most likely matter: the names that each defines, without code, such as
+`src/shop/basket.py: RATES, Basket[currency, total, add], checkout, +3 names`. The likelier a file,
+the more names are listed: first what the ranking prefers, then what shares words with the issue.
 """
 
 from __future__ import annotations

@@ -68,11 +68,10 @@ def is_target(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive files: number of the first, how many, their bytes, the key of their block."""
+    """Consecutive files: number of the first, how many, the key of their block."""
 
     first: int
     size: int
-    text_bytes: int
     key: bytes
 
 
@@ -92,13 +91,10 @@ def groups_of(files: Sequence[SourceFile], encoder: PieceEncoder | None = None) 
         )
         if last or size >= _LARGEST_GROUP or text_bytes >= _GROUP_BYTES:
             names = [f"{prefixes[some.language]}|{some.blob}" for some in files[first:end]]
-            groups.append(Group(first, size, text_bytes, _key("\n".join(names))))
+            digest = blake2b("\n".join(names).encode(), digest_size=16, person=b"block")
+            groups.append(Group(first, size, digest.digest()))
             first, text_bytes = end, 0
     return groups
-
-
-def _key(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=16, person=b"block").digest()
 
 
 def _fingerprint(language: str) -> str:

@@ -203,8 +203,6 @@ def test_the_reproduction_test_joins_on_request() -> None:
     assert [(f.index, f.kind) for f in refused.failures] == [(1, "exists")]
 
 
-# ----------------------------------------------------------------------- edits that meet each other
-
 LETTERS = MemoryFiles({"l.py": "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\n"})
 
 
@@ -257,9 +255,6 @@ def test_an_edit_that_is_applied_already_does_not_fail_the_others() -> None:
     ]
 
 
-# -------------------------------------------------------------------------------- lenient and whole
-
-
 def test_a_lenient_match_that_breaks_the_file_is_refused() -> None:
     files = MemoryFiles({"m.py": "if a:\n    b = 1\n    c = 2\nd = 3\n"})
     edit = SearchReplace("m.py", "b = 1\nc = 2\n", "b = (\nc = 2\n")
@@ -274,9 +269,6 @@ def test_lines_inside_an_edit_keep_their_own_ends() -> None:
     files = MemoryFiles({"m.txt": b"a\r\nb\nc\r\nd\ne\r\n"})
     outcome = applied(SearchReplace("m.txt", "a\nb\nc\nd\ne\n", "a\nb\nC\nx\nd\nE\n"), files=files)
     assert outcome.changes[0].after == b"a\r\nb\nC\r\nx\r\nd\nE\r\n"
-
-
-# ------------------------------------------------------------------------------------------ overlay
 
 
 def test_overlay_reads_changes_over_the_base() -> None:

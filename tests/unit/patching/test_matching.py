@@ -91,9 +91,6 @@ def test_bytes_without_encoding_do_not_reach_the_reason() -> None:
     outcome.reason.encode()
 
 
-# ------------------------------------------------------------------------------ nearest candidates
-
-
 @pytest.mark.parametrize(
     ("text", "search"), [("a" * 1_000_000, "a" * 1000), ("a" * 1_000_000, "a" * 999_999 + "b")]
 )

@@ -54,9 +54,6 @@ def failure(text: str, finish_reason: str = "stop") -> ParseFailure:
     return outcome
 
 
-# ------------------------------------------------------------------------------------------ shapes
-
-
 def test_reads_every_field() -> None:
     assert parse_reply(FULL) == FULL_PROPOSAL
 
@@ -111,9 +108,6 @@ def test_null_fields_count_as_absent() -> None:
     reply = {"thought": None, "edits": [edit], "reproduction_test": None, "missing": None}
     outcome = parse_reply(json.dumps(reply))
     assert outcome == PatchProposal(WANTED, reader="json")
-
-
-# ---------------------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "<think>hm</think>\n"])
@@ -211,9 +205,6 @@ def test_nothing_is_half_read(text: str) -> None:
     assert failure(text).kind == "malformed"
 
 
-# -------------------------------------------------------------------------------------- properties
-
-
 @given(st.text() | st.text("{}[]\"'\\,:/*\n` <>=SEARCHREPLACEedits", max_size=60))
 def test_arbitrary_text_never_raises(text: str) -> None:
     for outcome in (parse_reply(text), load_json(text), parse_reply(text, finish_reason="length")):
@@ -237,9 +228,6 @@ def test_ten_megabytes_of_anything_take_less_than_two_seconds(unit: str) -> None
     started = time.process_time()
     assert isinstance(parse_reply(text), ParseFailure)
     assert time.process_time() - started < 2
-
-
-# ----------------------------------------------------------------------------------------- actions
 
 
 @pytest.mark.parametrize(

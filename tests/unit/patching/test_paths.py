@@ -127,9 +127,6 @@ def test_new_files_elsewhere_are_refused(path: str) -> None:
     assert isinstance(apply(CreateFile(path, "x")), ApplyFailure)
 
 
-# ----------------------------------------------------------------------------------------- renames
-
-
 def test_a_renamed_file_keeps_bytes_and_mode_and_can_be_edited() -> None:
     outcome = apply(RenameFile("run.sh", "bin/go.sh"), SearchReplace("bin/go.sh", "one", "two"))
     assert isinstance(outcome, AppliedPatch)

@@ -42,15 +42,9 @@ def failure(text: str, finish_reason: str = "stop") -> ParseFailure:
     return outcome
 
 
-# ---------------------------------------------------------------------------------- JSON of others
-
-
 def test_an_example_of_data_is_no_edit() -> None:
     text = 'The server answers {"path": "a.py", "content": "x"} to that.'
     assert failure(text).kind in ("malformed", "schema")
-
-
-# ---------------------------------------------------------------------------------- unified diffs
 
 
 @pytest.mark.parametrize(
@@ -145,9 +139,6 @@ def test_diffs_that_cannot_be_read(text: str, kind: str) -> None:
     assert failure(text).kind == kind
 
 
-# ---------------------------------------------------------------------------------------- envelopes
-
-
 def test_an_envelope_with_everything() -> None:
     text = (
         "*** Begin Patch\n*** Update File: a.py\n*** Move to: pkg/a.py\n"
@@ -177,9 +168,6 @@ def test_an_envelope_whose_end_is_missing() -> None:
         EDIT,
     )  # the fence shows that nothing was cut
     assert failure(f"```\n{cut}```\n", "length").kind == "truncated"
-
-
-# -------------------------------------------------------------------------------------- whole files
 
 
 @pytest.mark.parametrize(
@@ -219,9 +207,6 @@ def test_what_is_no_whole_file(text: str, kind: str, reason: str) -> None:
     outcome = failure(text)
     assert outcome.kind == kind
     assert reason in outcome.reason
-
-
-# ---------------------------------------------------------------------------- thinking and examples
 
 
 def test_edits_of_the_thinking_are_not_taken() -> None:

@@ -130,9 +130,6 @@ def test_typographic_characters_that_the_file_lacks_are_read_as_plain_ones() -> 
     assert refused(text, 'say("now")\n', 'say("later")\n') == "no-match"
 
 
-# ----------------------------------------------------------------------------------------- elision
-
-
 @pytest.mark.parametrize(
     "dots", ["...", "    ...", "        # ...", "# ... existing code ...", "…"]
 )
@@ -179,9 +176,6 @@ def test_what_only_looks_left_out_is_written(line: str) -> None:
     assert applied(SOURCE, TOTAL, f"{TOTAL}        {line}\n")[0] == "exact"
 
 
-# ------------------------------------------------------------------------------------- blank lines
-
-
 def test_blank_lines_away_from_the_change_do_not_count() -> None:
     text = "a = 1\n\nb = 2\nc = 3\nd = 4\n"
     assert applied(text, "a = 1\nb = 2\nc = 3\nd = 4\n", "a = 1\nb = 2\nc = 5\nd = 4\n") == (
@@ -193,8 +187,6 @@ def test_blank_lines_away_from_the_change_do_not_count() -> None:
 def test_a_new_line_beside_a_blank_one_that_was_not_quoted_has_no_sure_place() -> None:
     assert refused("a = 1\n\nb = 2\n", "a = 1\nb = 2\n", "a = 1\nx = 0\nb = 2\n") == "no-match"
 
-
-# -------------------------------------------------------------------------------------------- near
 
 LONG = "".join(f"    value_{k} = compute({k}, offset={k * 7})\n" for k in range(12))
 
@@ -234,8 +226,6 @@ def test_short_texts_are_not_matched_by_likeness() -> None:
     assert refused(SOURCE, "    def totals(self):\n        result = 0\n", "x\n") == "no-match"
 
 
-# ------------------------------------------------------------------------------------------- hints
-
 TWINS = """\
 class A:
     def run(self):
@@ -264,9 +254,6 @@ def test_a_stricter_tier_with_several_places_ends_the_search() -> None:
     outcome = find(text, "x = 1\ny = 2\n", "z\n")
     assert isinstance(outcome, ApplyFailure)
     assert "the search text occurs 2 times, at lines 5, 7" in outcome.reason
-
-
-# ------------------------------------------------------------------------------------------- speed
 
 
 @pytest.mark.parametrize(

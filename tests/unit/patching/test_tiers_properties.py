@@ -53,9 +53,6 @@ def _apply(
     return apply_proposal(proposal, MemoryFiles({path: before}))
 
 
-# ----------------------------------------------------------------------------------------- fidelity
-
-
 @given(data=st.data(), lines=_sources(least=8))
 def test_a_misquoted_line_beside_the_change_is_forgiven_or_refused(
     data: st.DataObject, lines: list[str]
@@ -72,8 +69,6 @@ def test_a_misquoted_line_beside_the_change_is_forgiven_or_refused(
     if isinstance(outcome, AppliedPatch):
         assert outcome.changes[0].after == _joined([*lines[:start], *new, *lines[end:]]).encode()
 
-
-# ------------------------------------------------------------------------------- any text whatever
 
 _PIECES = st.text("ab \t\n.12:'’", max_size=12)
 
