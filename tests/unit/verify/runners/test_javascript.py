@@ -24,7 +24,8 @@ def package(test: str, **scripts: str) -> str:
 
 
 def suite(test: str, **scripts: str) -> Suite:
-    return detected({"package.json": package(test, **scripts), "a.js": ""})
+    files = ("a.js", "src/a.js", "unit/a.js")
+    return detected({"package.json": package(test, **scripts), **dict.fromkeys(files, "")})
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,8 @@ def suite(test: str, **scripts: str) -> Suite:
         ("ava --verbose", "ava", "", ""),
         ("tsx --test test/a.ts", "node-test", "", "test/a.ts"),
         ("tape -r esm 'test/**/*.js'", "script", "", "test/**/*.js"),
-        ("uvu tests", "script", "", "tests"),
         ("jasmine && karma start", "jasmine", "", ""),
-        ("nyc --reporter=lcov ts-mocha -p tsconfig.json", "mocha", "-p tsconfig.json", ""),
+        ("nyc --reporter=lcov ts-mocha -p tsconfig.json", "ts-mocha", "-p tsconfig.json", ""),
         (
             "vitest --pool forks --configLoader runner",
             "vitest",
@@ -96,18 +96,6 @@ def test_a_package_without_tests_has_none(text: str) -> None:
     assert (
         detected({"package.json": text, "a.js": ""}).why == "no test of the project was recognised"
     )
-
-
-def test_a_runner_hidden_in_a_program_is_found_among_the_packages() -> None:
-    files = {
-        "package.json": json.dumps(
-            {"scripts": {"test": "node Makefile.js test"}, "devDependencies": {"mocha": "1"}}
-        ),
-        "Makefile.js": "exec('node_modules/mocha/bin/_mocha')",
-        "tests/lib/rules/no-undef.js": "",
-    }
-    assert detected(files).runner == "mocha"
-    assert detected({**files, "Makefile.js": ""}).runner == "npm"
 
 
 def test_files_that_the_scripts_patterns_leave_out_are_no_targets() -> None:
