@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from agent.repository import language_of
 from agent.types import (
     BAD_OUTCOMES,
     AppliedPatch,
-    FileChange,
     KnownTests,
     OutdatedTest,
     ReproductionTest,
@@ -112,7 +110,10 @@ class PatchValidation:
                 return replace(report, reason=f"No test could be run: {missing}.")
             execution = PlanExecution(self.executor, plan, suite, self.cancel)
             runs = execution.run_all()
-            if not (left and self._needs_fewer(suite, runs, selected)):
+            if not left or self.cancel.is_set() or runs.before is None or known:
+                break
+            # Fewer files are chosen from then on if the run of the base hit its time limit.
+            if not self._chooser(suite).narrow(runs.before, selected):
                 break
         steady = execution.compare_steadily(runs)
         evidence = self._evidence(execution, runs, steady, known, outdated)
@@ -147,12 +148,6 @@ class PatchValidation:
             self.choosers[repr(suite)] = chooser
         return chooser
 
-    def _needs_fewer(self, suite: Suite, runs: PlanRuns, selected: Sequence[SelectedTest]) -> bool:
-        """Whether the run of the base hit its time limit; fewer files are chosen from then on."""
-        if self.cancel.is_set() or runs.before is None or self.options.known:
-            return False
-        return self._chooser(suite).narrow(runs.before, selected)
-
     # ----------------------------------------------------------------------------- the evidence
 
     def _evidence(
@@ -164,9 +159,7 @@ class PatchValidation:
         declared: Sequence[OutdatedTest],
     ) -> VerdictEvidence:
         plan = execution.plan
-        outdated = OutdatedJudgement()
-        if known is None and declared:
-            outdated = self._outdated(execution, runs, steady, declared)
+        outdated = self._outdated(execution, runs, steady, () if known else declared)
         comparison = steady.comparison.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
         evidence = VerdictEvidence(
@@ -268,53 +261,29 @@ class PatchValidation:
         return with_source(judge(before, after, self._names(plan)), plan.earlier_tests)
 
     def _names(self, plan: Plan) -> NameChecks:
-        before = b"\n".join(c.before or b"" for c in plan.source)
-        after = _texts(plan.source)
-        paths = "\n".join(c.path for c in plan.source if c.before is None)
-
-        def brought(name: str) -> bool:
-            word = rf"(?<!\w){re.escape(name)}(?!\w)"
-            if re.search(word, paths):
-                return True
-            return bool(re.search(word.encode(), after)) and not re.search(word.encode(), before)
-
-        def in_issue(name: str) -> bool:
-            return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None
-
-        return NameChecks(self._is_own, brought, in_issue)
-
-    def _is_own(self, name: str) -> bool:
-        """Whether a top-level module is the target's: a file or folder of it has that name."""
-        names = {name, f"{name}.py"}
-        return any(not names.isdisjoint(path.split("/")) for path in self.snapshot.files)
-
-
-def _texts(changes: Sequence[FileChange]) -> bytes:
-    return b"\n".join(change.after or b"" for change in changes)
+        return NameChecks(plan.source, self.problem_text, tuple(self.snapshot.files))
 
 
 def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun, TestRun]:
     """Return the runs of the new tests without those that the patch's edits leave as they were."""
     old, with_source = (run.outcomes if run else {} for run in (runs.before, runs.after))
     ids = {*before.outcomes, *after.outcomes}
+    red = {test for test in ids if old.get(test) in BAD_OUTCOMES}
+    built = {t for t in ids if t.endswith(BUILD_STEP) and after.outcomes.get(t) not in BAD_OUTCOMES}
     same = {
         test
-        for test in ids
-        if old.get(test) in BAD_OUTCOMES
-        or (test.endswith(BUILD_STEP) and after.outcomes.get(test) not in BAD_OUTCOMES)
-        or (
-            test in old
-            and old[test] is before.outcomes.get(test)
-            and with_source.get(test) is after.outcomes.get(test)
-        )
+        for test in ids & old.keys()
+        if old[test] is before.outcomes.get(test)
+        and with_source.get(test) is after.outcomes.get(test)
     }
-    if same == ids:  # they pass on the base already
-        same = {test for test in ids if old.get(test) in BAD_OUTCOMES}
-    pair = [
-        replace(run, outcomes={t: o for t, o in run.outcomes.items() if t not in same})
+    left_out = red | built | same
+    if left_out == ids:  # they pass on the base already
+        left_out = red
+    first, second = (
+        replace(run, outcomes={t: o for t, o in run.outcomes.items() if t not in left_out})
         for run in (before, after)
-    ]
-    return pair[0], pair[1]
+    )
+    return first, second
 
 
 # ------------------------------------------------------------------------------------- the report
@@ -385,8 +354,7 @@ def _notes(
 ) -> tuple[str, ...]:
     """Return what the user should know beside the verdict. No prompt contains the notes.
 
-    The names and messages of given tests stay secret. Only ids that no run knows are named: they
-    are the user's own and most often misspelt.
+    The names and messages of given tests stay secret, except ids that no run knows.
     """
     notes = [
         f"{where} the run of the project's tests "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.repository import language_of
-from agent.types import BAD_OUTCOMES, Outcome, TestRun
+from agent.types import BAD_OUTCOMES, FileChange, Outcome, TestRun
 from agent.verify.judging.compare import (
     collection_error,
     doubtful,
@@ -70,11 +70,31 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class NameChecks:
-    """Whether the target has a module, the patch's source adds a name, the issue mentions it."""
+    """What a name is to the target's `files`, the `source` of the patch and the `issue`'s text."""
 
-    in_repository: Callable[[str], bool]
-    brought: Callable[[str], bool] = lambda _: False
-    in_issue: Callable[[str], bool] = lambda _: False
+    source: Sequence[FileChange] = ()
+    issue: str = ""
+    files: Sequence[str] = ()
+
+    def in_repository(self, name: str) -> bool:
+        """Whether a file or folder of the target has the name of a top-level module."""
+        names = {name, f"{name}.py"}
+        return any(not names.isdisjoint(path.split("/")) for path in self.files)
+
+    def brought(self, name: str) -> bool:
+        """Whether the source has the name with the patch and not before."""
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)".encode())
+        if any(c.before is None and word.search(c.path.encode()) for c in self.source):
+            return True
+        before, after = (
+            any(data and word.search(data) for data in side)
+            for side in ([c.before for c in self.source], [c.after for c in self.source])
+        )
+        return after and not before
+
+    def in_issue(self, name: str) -> bool:
+        """Whether the issue mentions the name."""
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.issue) is not None
 
 
 def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:

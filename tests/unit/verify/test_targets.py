@@ -153,9 +153,9 @@ def test_a_run_that_cannot_be_believed_is_held_against_no_patch_whose_base_shows
     cut = run_of({}, ended="wall-limit", exit_code=None)
     assert suspicion(cut, ended_early) == ""
     assert suspicion(run_of({"t.py::a": "passed"}), ended_early) != ""
-    found = judge(ended_early, ended_early, NameChecks(lambda _: False))
+    found = judge(ended_early, ended_early, NameChecks())
     assert found.standing is Standing.SAYS_NOTHING
-    refuted = judge(run_of({"t.py::a": "failed"}), cut, NameChecks(lambda _: False))
+    refuted = judge(run_of({"t.py::a": "failed"}), cut, NameChecks())
     assert refuted.standing is Standing.STILL_FAILS
 
 

@@ -114,9 +114,8 @@ class TestPlan:
 
 
 def judged(before: Run, after: Run) -> Judgement:
-    names = NameChecks(
-        {"pkg"}.__contains__, {"brought", "asked"}.__contains__, {"asked"}.__contains__
-    )
+    source = [edit("pkg.py", "", "brought, asked")]
+    names = NameChecks(source, "It should be asked.", ("src/pkg/mod.py",))
     return judge(before, after, names)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from agent.types import FileChange
@@ -127,21 +125,7 @@ def why(
     path: str = "tests/test_a.py",
     name: str = "test_a",
 ) -> str:
-    def contains(text: str, word: str) -> bool:
-        return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
-
-    before, after = ((data or b"").decode() for data in (source.before, source.after))
-    reader = TestReader(
-        files=(edit(path, None, test),),
-        source=(source,),
-        names=NameChecks(
-            in_repository=lambda word: False,
-            brought=lambda word: (
-                contains(f"{after} {source.path}", word) and not contains(before, word)
-            ),
-            in_issue=lambda word: contains(issue, word),
-        ),
-    )
+    reader = TestReader((edit(path, None, test),), (source,), NameChecks((source,), issue))
     return reader.why_weak(f"{path}::{name}")
 
 
