@@ -169,13 +169,6 @@ def test_unittest_finds_packages_and_files_of_one_name(tmp_path: Path) -> None:
     )
 
 
-def test_a_module_that_exits_is_an_error_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text("import sys\nsys.exit(0)\n")
-    (tmp_path / "test_b.py").write_text("def test_b(): pass\n")
-    _, report, _ = with_unittest(tmp_path, "test_a.py", "test_b.py")
-    assert report.outcomes == {"test_a.py": Outcome.ERROR, "test_b.py::test_b": Outcome.PASSED}
-
-
 def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text("x = '\\d'\n")
     (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
@@ -308,15 +301,6 @@ def test_standard_output_is_collected_and_the_exit_code_is_the_commands(tmp_path
     done = collect(tmp_path, "stdout", "-", "/bin/sh", "-c", script, "sh", "a b; $(id)")
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "aside\n")
     assert (tmp_path / "report").read_text() == "a b; $(id)\n[]\n"
-
-
-def test_both_streams_are_merged_in_their_order(tmp_path: Path) -> None:
-    script = "echo one; echo two >&2; echo three; ls /proc/self/fd; exit 4"
-    done = collect(tmp_path, "merged", "-", "/bin/sh", "-c", script)
-    assert (done.returncode, done.stderr) == (4, "")
-    assert done.stdout.splitlines()[:3] == ["one", "two", "three"]
-    assert "9" not in done.stdout.splitlines()
-    assert (tmp_path / "report").read_bytes() == b""
 
 
 def test_files_that_a_command_wrote_are_collected_and_no_others(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.types.events import Event, StageFinished, StageStarted
 from agent.verify.path_rules import other_path
 from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
-from sandbox.types import Command, Ended, RunResult, SandboxError
+from sandbox.types import Command, Ended, RunResult
 from sandbox.workspace import Workspace
 from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
 
@@ -153,27 +153,6 @@ def test_what_needs_no_patch_is_done_before_there_is_one(repository: Path) -> No
     assert len([c for c in sandbox.commands if "-c" in c.argv]) == 1
 
 
-def test_what_is_wrong_is_said_by_the_validation_and_not_before(repository: Path) -> None:
-    def answer(command: Command, tree: Path) -> RunResult:
-        raise SandboxError("no namespaces here; install bubblewrap")
-
-    async def prepared() -> None:
-        async with validator_of(repository, ScriptedSandbox(answer)) as validator:
-            await validator.prepare()
-            with pytest.raises(SandboxUnavailable, match="install bubblewrap"):
-                await validator.validate(FIXES, REPRODUCTION)
-
-    asyncio.run(prepared())
-
-
-def test_what_fails_newly_is_run_again_before_it_counts(repository: Path) -> None:
-    sandbox = pytest_played(by_source)
-    (report,) = validate(repository, sandbox, BREAKS)
-    assert report.verdict is Verdict.REGRESSED
-    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
-    assert runs(sandbox) == [ISSUE, PROJECT, ISSUE, PROJECT, PROJECT, PROJECT]
-
-
 def test_a_flake_is_dropped_and_named(repository: Path) -> None:
     seen: list[str] = []
 
@@ -296,11 +275,6 @@ def test_a_command_that_cannot_be_split_is_refused(repository: Path, command: st
         validator_of(repository, pytest_played(by_source), test_cmd=command)
 
 
-def test_an_interpreter_that_does_not_answer_is_a_configuration_error(repository: Path) -> None:
-    with pytest.raises(ConfigurationError, match="does not start inside the sandbox"):
-        validate(repository, ScriptedSandbox(lambda _, __: result_of(b"nonsense")), FIXES)
-
-
 def test_no_tests_at_all_is_unverified(
     make_repository: Callable[[Mapping[str, str]], Path],
 ) -> None:
@@ -389,18 +363,6 @@ def test_a_red_test_that_is_gone_once_only_decides_nothing(repository: Path) -> 
 
     assert without_test(repository, play, SOURCE, EDITED).verdict is Verdict.NOT_REGRESSED
     assert len(seen) == 4  # with the tests as edited twice, the whole patch, and once more
-
-
-def test_red_tests_that_a_change_of_configuration_turns_green_are_no_trick(
-    repository: Path,
-) -> None:
-    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
-        state = "passed" if (tree / "pytest.ini").exists() else "failed"
-        return {f"{p}::test": state for p in paths}
-
-    report = without_test(repository, play, edit("pytest.ini", None, "[pytest]\n"))
-    assert report.verdict is Verdict.NOT_REGRESSED
-    assert "the patch changes nothing but tests and their configuration" in report.reason
 
 
 @pytest.mark.parametrize(("name", "told"), [("process", True), ("bwrap", False)])

@@ -77,12 +77,6 @@ def test_a_test_that_hung_and_passes_now_is_fixed() -> None:
     assert compare(before, after).newly_passing == ("b",)
 
 
-def test_the_order_is_that_of_the_ids() -> None:
-    ids = ["b", "a", "c"]
-    before = run_of(dict.fromkeys(ids, "passed"))
-    assert compare(before, run_of(dict.fromkeys(ids, "failed"))).newly_failing == ("a", "b", "c")
-
-
 def test_errors_and_skips_are_not_execution() -> None:
     idle = run_of({"a": "error", "b": "skipped"})
     assert not compare(idle, idle).executed

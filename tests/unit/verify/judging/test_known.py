@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.types import KnownTests, ReproductionTest, ValidationReport, Verdict
-from agent.verify.judging.compare import judge_known, known_paths, read_known
+from agent.verify.judging.compare import judge_known, read_known
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of, run_of, validated
 
@@ -104,12 +104,6 @@ def test_files_without_ids_are_refused(tmp_path: Path, text: str) -> None:
         read_known(file)
     with pytest.raises(ConfigurationError, match="No such file"):
         read_known(tmp_path / "missing.json")
-
-
-def test_the_files_that_hold_them() -> None:
-    known = KnownTests(("b/t.py::C::x", "a/t.py::y[p::q]"), ("plain name", "gone.py::z"))
-    there = {"a/t.py", "b/t.py", "plain name"}.__contains__
-    assert known_paths(known, there) == ("a/t.py", "b/t.py")
 
 
 BUG = "def add(a, b):\n    return a - b\n"
