@@ -39,7 +39,7 @@ class BatchPlan:
 
     `flags` are plain JSON values that make the settings, here and in the workers. `total_cost` (US
     dollars) and `per_minute` (model calls) are limits of all workers together. `name` becomes
-    `model_name_or_path`. `address` is that of the Ray cluster, whose messages `verbose` shows.
+    `model_name_or_path`. `address` is that of the Ray cluster.
     """
 
     dataset: Path
@@ -56,7 +56,6 @@ class BatchPlan:
     force: bool = False
     engine: Literal["local", "ray"] = "local"
     address: str = "auto"
-    verbose: bool = False
 
     @property
     def folder(self) -> Path:

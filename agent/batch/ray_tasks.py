@@ -14,10 +14,9 @@ import logging
 import os
 import platform
 import socket
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,6 @@ from agent.batch.worker import STOPPED, AttemptEnded, LocalEngine, SolveJob
 from agent.errors import ConfigurationError, Status
 from agent.settings import Settings
 from agent.shared.terminal import install_command
-
-JOIN_SECONDS = 20.0
-"""A cluster that does not answer for so long counts as absent."""
 
 _START_SECONDS = 120.0  # a process that imports this package, on a busy machine
 _CPUS = 0.25  # of a task: workers wait for the model most of the time
@@ -141,9 +137,9 @@ def open_cluster(plan: BatchPlan, settings: Settings) -> Iterator[RayEngine]:
     with contextlib.ExitStack() as stack:
         nothing = stack.enter_context(Path(os.devnull).open("w"))
         # Ray prints to stdout that a node has died.
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr if plan.verbose else nothing))
-        _join(plan.address, verbose=plan.verbose)
-        stack.callback(_within, JOIN_SECONDS, _ray().shutdown)
+        stack.enter_context(contextlib.redirect_stdout(nothing))
+        _join(plan.address)
+        stack.callback(_ray().shutdown)
         _check_nodes()
         # The settings of this machine become flags, so that a node uses none of its own.
         values = settings.model_dump(mode="json", exclude=set(_HERE_ONLY), exclude_none=True)
@@ -181,7 +177,7 @@ def _check_nodes() -> None:
             )
 
 
-def _join(address: str, *, verbose: bool) -> None:
+def _join(address: str) -> None:
     """Join the cluster. Raises ConfigurationError."""
     if address != "auto":
         host, _, port = address.rpartition(":")
@@ -194,42 +190,7 @@ def _join(address: str, *, verbose: bool) -> None:
             ) from None
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    saved = os.dup(2)
-    if not verbose:  # the C++ part of Ray warns of each slow answer
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
-    try:
-        answered = _within(JOIN_SECONDS, lambda: _init(address, verbose=verbose))
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-    if not answered:
-        raise ConfigurationError(
-            f"--address {address}: no Ray cluster answers within {JOIN_SECONDS:g} s; see `ray "
-            f"status --address {address}`"
-        )
-
-
-def _within(seconds: float, call: Callable[[], object]) -> bool:
-    """Call in a daemon thread, and return whether it ended in time. Raises what it raises."""
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001  (raised again below)
-            raised.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if raised:
-        raise raised[0]
-    return not thread.is_alive()
-
-
-def _init(address: str, *, verbose: bool) -> None:
-    with warnings.catch_warnings():
+    with _silent_stderr(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             ray = _ray()
@@ -239,17 +200,26 @@ def _init(address: str, *, verbose: bool) -> None:
                 f"--engine ray needs Ray: {install_command('ray')}, the same on all nodes"
             ) from None
         try:
-            ray.init(
-                address=address,
-                log_to_driver=verbose,
-                logging_level=logging.INFO if verbose else logging.CRITICAL,
-            )
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
         except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise ConfigurationError(
                 f"--address {address}: cannot join this Ray cluster ({_line(error)}): it has to "
                 "run (`ray start --head`), and RAY_AUTH_MODE, its token, and the versions of Ray "
                 "and Python have to be the same here and there"
             ) from None
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Close the descriptor for a while, as the C++ part of Ray warns of each slow answer."""
+    saved = os.dup(2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def _ray() -> Any:

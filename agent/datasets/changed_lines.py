@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from agent.repository.unified_diff import DiffHunk, DiffLine, read_diff
 
@@ -35,44 +36,32 @@ def parse_patch(text: str) -> tuple[PatchedFile, ...]:
 
     Raises ValueError for a hunk that belongs to no file or does not hold what its header says.
     """
-    found = []
+    files = []
     for file in read_diff(text.encode("utf-8", "surrogatepass")):
-        runs = [run for hunk in file.hunks for run in _runs(hunk)]
-        removed = tuple(number for run in runs for number in run.removed)
-        inserted = tuple(Insertion(r.after, _indent(r.added)) for r in runs if r.is_insertion)
+        removed: list[int] = []
+        inserted: list[Insertion] = []
+        for before, run in (run for hunk in file.hunks for run in _runs(hunk)):
+            old = {line.old: _text(line) for line in run if line.old is not None}
+            added = [_text(line) for line in run if line.mark == "+"]
+            removed += old
+            if added and not any(text.strip() for text in old.values()):
+                inserted.append(Insertion(max(old, default=before), _indent(added)))
         if file.old is not None and (removed or inserted):
-            found.append(PatchedFile(file.old, removed, inserted))
-    return tuple(found)
+            files.append(PatchedFile(file.old, tuple(removed), tuple(inserted)))
+    return tuple(files)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Changed lines without a line of context between them. `after`: the last old line of it."""
-
-    removed: Sequence[int]
-    added: Sequence[str]
-    is_insertion: bool
-    after: int
-
-
-def _runs(hunk: DiffHunk) -> Iterator[_Run]:
+def _runs(hunk: DiffHunk) -> Iterator[tuple[int, list[DiffLine]]]:
+    """Yield the changed lines without a line of context between them, and the last old line
+    before them.
+    """
     first = next((line.old for line in hunk.lines if line.old is not None), hunk.old + 1)
-    before, run = first - 1, list[DiffLine]()
-    for line in hunk.lines:
-        if line.mark == " ":
-            yield _run(run, before)
-            run = []
-        else:
-            run.append(line)
-        before = line.old or before
-    yield _run(run, before)
-
-
-def _run(lines: Sequence[DiffLine], after: int) -> _Run:
-    added = [_text(line) for line in lines if line.mark == "+"]
-    only_blank = not any(_text(line).strip() for line in lines if line.mark == "-")
-    removed = [line.old for line in lines if line.old is not None]
-    return _Run(removed, added, bool(added) and only_blank, after)
+    before = first - 1
+    for is_context, group in groupby(hunk.lines, key=lambda line: line.mark == " "):
+        lines = list(group)
+        if not is_context:
+            yield before, lines
+        before = max((line.old for line in lines if line.old is not None), default=before)
 
 
 def _text(line: DiffLine) -> str:

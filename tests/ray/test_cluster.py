@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -127,21 +125,3 @@ def test_another_version_on_a_node_is_refused(
     (line,) = bench.stderr.splitlines()
     assert line.startswith("agent: node 127.0.0.3 has patchshot ")
     assert bench.calls == 0
-
-
-@pytest.mark.parametrize("listening", [False, True])
-def test_a_cluster_that_is_not_there(
-    make_bench: MakeBench, ray_is_here: None, listening: bool
-) -> None:
-    bench = make_bench([Good(RIGHT)])
-    with socket.socket() as server:
-        server.bind(("127.0.0.2", 0))
-        if listening:
-            server.listen()
-        address = f"127.0.0.2:{server.getsockname()[1]}"
-        begin = time.monotonic()
-        code, _ = bench.run("--engine", "ray", "--address", address)
-    assert time.monotonic() - begin < 40  # 20 s, and starting
-    assert code == 2
-    (line,) = bench.stderr.splitlines()
-    assert address in line

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 @options.flag("--force", "Go on although settings or data set have changed.")
 @options.as_json
 @options.quiet
-@options.flag("--verbose -v", "Show the output of Ray and its workers too.")
 def batch_command(
     flags: Mapping[str, Any], json: bool, quiet: bool, address: str | None, **given: Any
 ) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from agent.evaluation.patches.report import (
 )
 from agent.repository import (
     CommitTree,
-    GitRepository,
     Patched,
     PatchError,
     apply_patch,
@@ -125,30 +124,25 @@ def _scored(
     """Return the result and the log of its runs."""
     if not order.prediction.patch:
         raise _Setback("empty-patch", "no patch")
-    with _commit(order) as (git, commit):
-        trees = _trees(order, CommitTree(git, commit), commit)
+    if order.repository is None:
+        raise _Setback("error", f"no repository of {order.case.repo} in --repos", "repository")
+    try:
+        with open_repository(order.repository) as git:
+            commit = git.resolve(order.case.base_commit)
+            trees = _trees(order, CommitTree(git, commit), commit)
+        hide_programs(order.repository)
+        snapshot = take_snapshot(order.repository, commit=commit)
+    except RepositoryError as error:
+        raise _Setback("error", str(error), "repository") from None
     environment = _environment(order.case, means)
     key = _key(order, means, environment)
     if (earlier := read_scored(folder, key)) is not None:
         return earlier, ""
-    snapshot = _snapshot(order, commit)
     findings, words = _run(order, means, trees, snapshot, environment, cancel)
     return _of_findings(order, findings, key, words), findings.log
 
 
 # ------------------------------------------------------------------------------------ preparation
-
-
-@contextmanager
-def _commit(order: Order) -> Iterator[tuple[GitRepository, str]]:
-    """Open the repository. Yield it and the full id of the base commit."""
-    if order.repository is None:
-        raise _Setback("error", f"no repository of {order.case.repo} in --repos", "repository")
-    try:
-        with open_repository(order.repository) as git:
-            yield git, git.resolve(order.case.base_commit)
-    except RepositoryError as error:
-        raise _Setback("error", str(error), "repository") from None
 
 
 def _trees(order: Order, tree: CommitTree, commit: str) -> Trees:
@@ -194,15 +188,6 @@ def _key(order: Order, means: Means, environment: Environment | None) -> str:
             "timeout": options.timeout,
         }
     )
-
-
-def _snapshot(order: Order, commit: str) -> Snapshot:
-    assert order.repository is not None
-    hide_programs(order.repository)
-    try:
-        return take_snapshot(order.repository, commit=commit)
-    except RepositoryError as error:
-        raise _Setback("error", str(error), "repository") from None
 
 
 def _without_steering(

@@ -267,9 +267,6 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
     before = {name: signal.signal(name, on_signal) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.datasets import GoldInstance, read_files
-from agent.errors import ConfigurationError, UsageError
+from agent.errors import ProblemError, RepositoryError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths
 from agent.evaluation.retrieval.metrics import BudgetContext, ContextRange, RetrievalRow
 from agent.repository import take_snapshot
@@ -111,23 +111,20 @@ async def measure(
     Raises ConfigurationError if no instance can be measured.
     """
     try:
-        return await _measured(job.instance, job.repository, settings, retriever, budgets, reporter)
-    except ConfigurationError:
-        raise
-    except UsageError as error:  # the problem or the repository is unusable
+        return await _measured(job, settings, retriever, budgets, reporter)
+    except (ProblemError, RepositoryError) as error:
         # Equal reasons are counted together, so they must not contain the id.
         return Measurement(skipped=str(error).removeprefix(f"{job.instance.instance_id}: "))
 
 
 async def _measured(
-    instance: GoldInstance,
-    place: str,
+    job: MeasureJob,
     settings: Settings,
     retriever: Retriever,
     budgets: Sequence[int],
     reporter: Reporter,
 ) -> Measurement:
-    repository, chunker = Path(place), TreeSitterChunker()
+    instance, repository, chunker = job.instance, Path(job.repository), TreeSitterChunker()
     problem = problem_from_text(instance.problem_statement, instance.instance_id)
     texts = read_files(repository, instance.base_commit, gold_paths(instance))
     snapshot = take_snapshot(repository, commit=instance.base_commit)

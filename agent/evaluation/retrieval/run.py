@@ -20,7 +20,12 @@ from agent.evaluation.table import markdown_table
 from agent.shared.files import replace_file
 from agent.shared.terminal import inert
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
-from agent.wiring import embedding_in_words, open_retriever, retrieval_options
+from agent.wiring import (
+    embedding_endpoint,
+    embedding_in_words,
+    open_retriever,
+    retrieval_options,
+)
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -76,7 +81,7 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
     instances = part_of(load_dataset(plan.dataset), plan.split)[: plan.limit]
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
-    embeds = retrieval_options(plan.settings).embedding
+    embeds = retrieval_options(plan.settings).embedding and embedding_endpoint(plan.settings)
     embedder = embedding_in_words(plan.settings) if embeds else ""
     asyncio.run(_try_settings(plan.settings))
     skipped: dict[str, str] = {}
