@@ -22,13 +22,11 @@ from agent.types import (
     WrongTest,
 )
 
-AttemptKind = Literal[
-    "one-shot", "sample", "more-code", "repair", "iterative", "another-test", "saved-reply"
-]
-"""`sample`: a reply of `--samples` that was not chosen; the chosen one is `one-shot`. `more-code`:
-the reply to a call with the code that the reply before had asked for. `another-test`: the patch of
-the attempt before it, with another reproduction test.
+AttemptKind = Literal["one-shot", "more-code", "repair", "iterative", "another-test", "saved-reply"]
+"""`more-code`: the reply to a call with the code that the reply before had asked for.
+`another-test`: the patch of the attempt before it, with another reproduction test.
 """
+
 
 _VERDICT_STATUS = {
     Verdict.VERIFIED: Status.ACCEPTED,
@@ -163,8 +161,6 @@ def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:
     refuted: set[str] = set()
     for attempt in reversed(attempts):
         test = attempt.proposal.reproduction_test if attempt.proposal else None
-        if attempt.kind == "sample":  # what the chosen reply did not write is no promise of it
-            continue
         if attempt is not attempts[-1] and test is not None and test.path not in refuted:
             found.append(test)
         refuted.update(wrong.path for wrong in attempt.wrong_tests)
@@ -289,8 +285,7 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
     if last.patch is None or last.report is None or not last.report.newly_failing:
         return False
     return any(
-        one.kind != "sample"
-        and one.patch is not None
+        one.patch is not None
         and one.report is not None
         and one.patch.changes == last.patch.changes
         and one.report.newly_failing == last.report.newly_failing
@@ -315,7 +310,7 @@ def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
         assert failure is not None
         first = failure.failures[0]
         return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
-    asked = sum(attempt.asks_for_code for attempt in attempts if attempt.kind != "sample")
+    asked = sum(attempt.asks_for_code for attempt in attempts)
     if last.asks_for_code and asked > 1:
         return (
             last.status,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.errors import ContextTooLong, PatchshotError
+from agent.errors import ContextTooLong
 from agent.patching import reply_schema
 from agent.retrieval.context import AskedCode, CodeRequests
 from agent.run.attempts import Attempt, last_proposal
@@ -53,35 +53,6 @@ class Calls:
         except ContextTooLong as error:
             await self._make_smaller(prompt, error)
             return await self.send(await asyncio.to_thread(build, self.context.bundle))
-
-    async def draw(self, build: BuildPrompt, samples: int) -> list[Completion]:
-        """Send the prompt `samples` times, at once; smaller if it is too long.
-
-        The replies are in the order of their texts: the same replies, the same choice.
-        """
-        prompt = await asyncio.to_thread(build, self.context.bundle)
-        drawn = await self._send_all(prompt, samples)
-        error = next((one for one in drawn if isinstance(one, ContextTooLong)), None)
-        if error is not None:
-            await self._make_smaller(prompt, error)
-            prompt = await asyncio.to_thread(build, self.context.bundle)
-            drawn = await self._send_all(prompt, samples)
-        failed = [one for one in drawn if isinstance(one, PatchshotError)]
-        replies = [one for one in drawn if isinstance(one, Completion)]
-        if not replies:
-            raise failed[0]
-        if failed:
-            note = f"{len(replies)} of {len(drawn)} samples: {failed[0]}"
-            self.services.reporter(Notice(note, "warning"))
-        return sorted(replies, key=lambda one: one.text)
-
-    async def _send_all(self, prompt: Prompt, samples: int) -> list[Completion | PatchshotError]:
-        calls = (self.send(prompt) for _ in range(samples))
-        drawn = await asyncio.gather(*calls, return_exceptions=True)
-        for one in drawn:
-            if not isinstance(one, Completion | PatchshotError):
-                raise one
-        return drawn  # type: ignore[return-value]
 
     async def send(self, prompt: Prompt, schema: Mapping[str, Any] | None = None) -> Completion:
         """Send a prompt once; without a `schema`, the reply is a patch."""

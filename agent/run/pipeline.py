@@ -25,7 +25,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agent.errors import PatchshotError, Status
 from agent.patching import apply_proposal, joined_reply, parse_reply, read_test, schema_of_test
@@ -63,16 +62,10 @@ from agent.types import (
     PatchProposal,
     Problem,
     Prompt,
-    ReproductionTest,
-    Verdict,
 )
 from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot, TokenCounter
 from agent.verify import find_test_hints
-
-if TYPE_CHECKING:
-    from agent.run.samples import Effect
-
 
 # Names of a request that a message repeats.
 _NAMES_SHOWN = 10
@@ -152,10 +145,7 @@ class _Run:
         await self.services.validator.check()
         await self.make_context()
         build: BuildPrompt = self.first_prompt
-        if self.going_on is None and self.options.samples > 1:
-            attempt = await self.best_of(build)
-        else:
-            attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
+        attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
             match next_step(self.ledger.attempts, self.options):
                 case NextStep.SEND_CODE:
@@ -244,53 +234,6 @@ class _Run:
         counter = self.services.counter
         return lambda bundle: code_prompt(build(bundle), attempt, code(bundle), left, counter)
 
-    # --- several replies to the first prompt
-
-    async def best_of(self, build: BuildPrompt) -> Attempt:
-        """Draw replies, validate each different patch, and return the one that tests choose."""
-        from agent.run import samples
-
-        drawn = await self.calls.draw(build, self.options.samples)
-        with self.timer.stage("apply") as note:
-            made = [await asyncio.to_thread(self.parse_and_apply, "one-shot", one) for one in drawn]
-            note.append("; ".join(attempt.summary for attempt in made))
-        first: dict[Effect, Attempt] = {}
-        tried = []
-        for attempt in (replace(one, kind="sample") for one in made):
-            self.ledger.record(attempt)
-            effect = samples.effect_of(attempt)
-            if attempt.patch is not None and effect not in first:
-                first[effect] = await self.validate(attempt)
-            same = first.get(effect)
-            tried.append(attempt if same is None else replace(attempt, report=same.report))
-            self.ledger.record(tried[-1], replacing_last=True)
-        return await self.choose(tried)
-
-    async def choose(self, tried: list[Attempt]) -> Attempt:
-        """Choose by the tests of all replies, and record the chosen attempt last."""
-        from agent.run import samples
-
-        with self.timer.stage("cross-evaluate") as note:
-            validator = self.services.validator
-            cross = await samples.cross_evaluate(tried, validator, self.snapshot)
-            chosen = samples.best_sample(tried, cross)
-            passes = cross.of(chosen)
-            told = samples.describe(tried, chosen, cross)
-            note.append(told)
-        self.ledger.attempts.remove(chosen)
-        attempt = replace(chosen, kind="one-shot")
-        others = tuple(test for test in cross.tests if test.path in passes)
-        if attempt.report is not None:
-            if others and attempt.report.verdict is Verdict.NOT_REGRESSED:
-                self.ledger.record(attempt)
-                attempt = await self.validate(attempt, others)
-                self.ledger.attempts.pop()
-            assert attempt.report is not None
-            report = replace(attempt.report, notes=(*attempt.report.notes, told))
-            attempt = replace(attempt, report=report)
-        self.ledger.record(attempt)
-        return attempt
-
     # --- parse, apply and validate
 
     def parse_and_apply(self, kind: AttemptKind, completion: Completion) -> Attempt:
@@ -336,14 +279,12 @@ class _Run:
             shown=self.context.bundle.shown_lines if kind == "one-shot" else None,
         )
 
-    async def validate(
-        self, attempt: Attempt, others: tuple[ReproductionTest, ...] = ()
-    ) -> Attempt:
-        """Validate with the reply's test, those of earlier replies, and `others`."""
+    async def validate(self, attempt: Attempt) -> Attempt:
+        """Validate with the reply's test and those of earlier replies."""
         assert attempt.patch is not None
         test = attempt.proposal.reproduction_test if attempt.proposal else None
         with self.timer.stage("validate") as note:
-            earlier = (*lasting_tests(self.ledger.attempts), *others)
+            earlier = lasting_tests(self.ledger.attempts)
             report = await self.services.validator.validate(
                 attempt.patch, test, earlier, self.outdated_of(attempt)
             )
@@ -390,7 +331,7 @@ class _Run:
         self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
         keep = partial(self.keep_draft, len(self.ledger.attempts))
         before = self.ledger.usage().calls
-        earlier = tuple(one for one in self.ledger.attempts if one.kind != "sample")
+        earlier = tuple(self.ledger.attempts)
         if iterative.kept_patch(earlier) is None:
             await self.widen(iterating)  # else the context sufficed to make a patch
         with self.timer.stage("iterate") as note:

@@ -11,8 +11,7 @@ give up     end with the status of the best attempt; also where the issue seems 
             reply repeats the patch before it and the same tests fail
 
 On 28 larger fixes (docs/design/benchmarks.md) a repair solved 5 of 8 at 14,600 tokens in and 550
-out, the iterative mode 4 of 6 at 54,400 and 2,400, so that the repair comes first. Two more samples
-solved 1 of 5 at 21,800 and 3,600, so that they are only drawn with the first call.
+out, the iterative mode 4 of 6 at 54,400 and 2,400, so that the repair comes first.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class SolveOptions:
     max_steps: int = MAX_STEPS  # of the iterative mode
     history_tokens: int = HISTORY_TOKENS  # of the conversation of the iterative mode
     max_output_tokens: int = MAX_OUTPUT_TOKENS
-    samples: int = 1  # replies to the first prompt
     timeout: float = TIMEOUT_SECONDS
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
     include_test: bool = False  # keep the reproduction test in the diff

@@ -239,13 +239,10 @@ class Settings(BaseModel):
         tightens="lower",
     )  # fmt: skip
     max_calls: int | None = setting(
-        None, "Model calls (2 + --samples + 2 for code + --repairs + --max-steps: 46).", LIMITS,
+        None, "Model calls (5 + --repairs + --max-steps: 46).", LIMITS,
         ge=0,
         tightens="lower",
     )  # fmt: skip
-    samples: int = setting(
-        1, "Replies to the first prompt; tests choose one.", LIMITS, ge=1, le=16, tightens="lower"
-    )
     repairs: int = setting(
         1, "Repair calls before the iterative mode.", LIMITS, ge=0, le=5, tightens="lower"
     )

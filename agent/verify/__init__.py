@@ -27,10 +27,8 @@ from agent.verify.judging.wording import first_failure as first_failure
 from agent.verify.judging.wording import how_it_ended as how_it_ended
 from agent.verify.judging.wording import listed as listed
 from agent.verify.judging.wording import number as number
-from agent.verify.path_rules import free_path as free_path
 from agent.verify.path_rules import is_test_file as is_test_file
 from agent.verify.path_rules import is_test_side as is_test_side
-from agent.verify.path_rules import unsafe as unsafe
 from agent.verify.plan import import_roots as import_roots
 from agent.verify.reports import nothing_run as nothing_run
 from agent.verify.runners import RUNNERS as RUNNERS

@@ -213,7 +213,6 @@ def solve_options(
         another_test=another_test and may_ask_for_test(settings, problem),
         max_steps=settings.max_steps,
         max_output_tokens=settings.max_output_tokens,
-        samples=settings.samples,
         timeout=settings.timeout,
         allow=settings.allow,
         include_test=settings.include_test,

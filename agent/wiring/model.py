@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 # later, so that a slow server is reported as an exceeded time limit.
 _GRACE_SECONDS = 2.0
 
-# Temperature of several samples, as in Agentless (arXiv:2407.01489, 4.1).
-_SAMPLING = 0.8
-
 # For the count of a reply that is still being written: what English and code have on average, and
 # how often it is shown.
 _CHARACTERS_A_TOKEN = 4
@@ -112,20 +109,17 @@ class Connections:
         sleep = asyncio.sleep if self._gate is None else self._gate.sleep
         retrier = Retrier(report=self.reporter, time_left=self.time_left, sleep=sleep)
         resolved = await self._resolved(settings, chosen, retrier)
-        shows = self._streaming and settings.samples == 1
-        # several samples need a temperature at which they differ
-        default = _SAMPLING if settings.samples > 1 else 0.0
         count = _LiveCount(self.reporter, settings.max_output_tokens)
         model = HttpChatModel(
             resolved.endpoint,
             self.client(),
             make_counter(resolved.endpoint.model),
-            temperature=settings.temperature or default,
+            temperature=settings.temperature,
             effort=settings.reasoning_effort,
             retrier=retrier,
             request_seconds=settings.request_timeout,
             others=resolved.others,
-            on_text=count if shows else lambda _: None,
+            on_text=count if self._streaming else lambda _: None,
         )
         return ChosenModel(model, resolved.price)
 
@@ -287,8 +281,8 @@ def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget
     $3.06`. Of `budgets`, the one with the highest price counts.
     """
     budget = _dearest(budgets)
-    stages = [int(may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs]
-    planned = sum(stages) + settings.max_steps + int(may_ask_for_test(settings, problem))
+    planned = 1 + int(may_locate(settings)) + CODE_ROUNDS + settings.repairs
+    planned += settings.max_steps + int(may_ask_for_test(settings, problem))
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     written = calls * settings.max_output_tokens
     read = calls * max(prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)
@@ -297,8 +291,7 @@ def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget
     bounds = [bound for bound in (worst, budget.max_cost, budget.ceiling) if bound is not None]
     dollars = f", ${min(bounds):.2f}" if bounds else ""
     most = f"never more than {calls} call{'' if calls == 1 else 's'}, {tokens:,} tokens{dollars}"
-    first = settings.samples if settings.samples > 1 else 1
-    return f"usually {first} or {first + 1} calls, {most}" if calls > first else most
+    return f"usually 1 or 2 calls, {most}" if calls > 1 else most
 
 
 def _dearest(budgets: Sequence[Budget]) -> Budget:

@@ -259,7 +259,6 @@ def test_no_second_model_is_made_where_the_first_one_is_named() -> None:
         ({}, "usually 1 or 2 calls, never more than 46 calls, "),
         ({"locate": "never"}, "usually 1 or 2 calls, never more than 45 calls, "),
         ({"locate": "never", "tests": False}, "usually 1 or 2 calls, never more than 44 calls, "),
-        ({"samples": 3}, "usually 3 or 4 calls, never more than 48 calls, "),
         ({"max_calls": 1}, "never more than 1 call, "),
     ],
 )

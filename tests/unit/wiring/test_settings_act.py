@@ -171,7 +171,6 @@ COMPOSED: Mapping[str, Value] = {
     "max_tokens": lambda _: 1234,
     "max_calls": lambda _: 2,
     "repairs": lambda _: 3,
-    "samples": lambda _: 3,
     "locate": lambda _: "never",
     "side_model": lambda _: "larger",
     "outdated_tests": lambda _: "refuse",
