@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +26,7 @@ from pydantic_core import from_json
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
-from agent.search.stores import Entry, EntryFilter, Fields, VectorCollection, VectorMatch, score_of
+from agent.search.stores import score_of
 from agent.shared.secrets import mask_secrets
 from agent.types.events import Notice, StageProgress
 
@@ -410,69 +409,12 @@ def masked(value: Any, name: str = "") -> Any:
     return mask_secrets(value).text
 
 
-# -------------------------------------------------------------------------------- stores, corpus
-
-IMPORTED = "precomputed"
-"""The project and corpus of imported entries, and the model of a collection without --made-by."""
-
-# characters of a payload in a store, which takes 64 KiB; six bytes are one character of JSON
-_MAX_TEXT, _MAX_METADATA = 8_000, 8_000
-_BATCH = 1_000  # entries written at a time: a killed import loses at most this many
-
-
-class _Payload(BaseModel):
-    """The payload of an imported vector. It is untrusted: a shared store may contain anything."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    id: str
-    text: str
-    metadata: dict[str, Any]
-
-
-def imported_filter(tags: Iterable[str] = ()) -> EntryFilter:
-    """Return the selection of imported entries that have all `tags`."""
-    return EntryFilter(project=IMPORTED, corpora=frozenset({IMPORTED}), tags=frozenset(tags))
-
-
-def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
-    """Return the id, text and metadata of an imported vector."""
-    try:
-        payload = _Payload.model_validate_json(match.payload)
-    except ValidationError:
-        return match.id, "", {}
-    return payload.id, payload.text, payload.metadata
-
-
-def import_vectors(index: VectorIndex, collection: VectorCollection, reporter: Reporter) -> int:
-    """Add or replace all vectors, secrets masked; return how many were new or changed."""
-    written = 0
-    for start in range(0, len(index), _BATCH):
-        rows = range(start, min(start + _BATCH, len(index)))
-        written += collection.upsert(_entry(index, row) for row in rows)
-        reporter(StageProgress("import", rows.stop, len(index)))
-    return written
-
-
-def _entry(index: VectorIndex, row: int) -> Entry:
-    name, meta, vector = index.ids[row], index.meta(row), index.vectors[row]
-    payload = _payload(name, mask_secrets(meta.text).text, masked(dict(meta.metadata)))
-    content = sha256(vector.tobytes() + payload.encode()).hexdigest()
-    fields = Fields(IMPORTED, IMPORTED, _path_of(meta), tags=meta.tags)
-    return Entry(f"{IMPORTED}/{name}", content, vector, fields, payload)
+# ----------------------------------------------------------------------------------------- corpus
 
 
 def _path_of(meta: VectorMeta) -> str:
     path = meta.metadata.get("path")
     return path if isinstance(path, str) else ""
-
-
-def _payload(name: str, text: str, metadata: Any) -> str:
-    if len(text) > _MAX_TEXT:
-        text = f"{text[:_MAX_TEXT]}... [cut]"
-    if len(json.dumps(metadata)) > _MAX_METADATA:
-        metadata = {}
-    return json.dumps({"id": name, "text": text, "metadata": metadata}, sort_keys=True)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from agent.cli import options
 from agent.cli.commands import common
 from agent.cli.commands.common import counted
-from agent.cli.commands.precomputed import import_folder
 from agent.cli.commands.search import open_project, requested_corpora
 from agent.errors import ConfigurationError
 from agent.shared.terminal import say
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
     Example:
       agent index --repo ./target
 
-    Other corpora, in a store that a team shares; vectors of another program:
+    Other corpora, in a store that a team shares:
       agent index --corpus code,docs,intent,history \\
           --store qdrant://HOST:6333
-      agent index --precomputed ./vectors --made-by MODEL
     """,
 )
 @options.base
@@ -47,15 +45,10 @@ if TYPE_CHECKING:
 @options.flag("--forget", "Forget the accepted patches instead; a store keeps theirs.")
 @options.flag("--list show", "List the store's collections instead.")
 @options.text("--drop", "NAME", "Drop a collection of the store instead.")
-@options.text("--precomputed", "FOLDER", "Put the vectors of this folder into the store instead.")
-@options.text("--collection", "NAME", "Where in the store they go (the folder's name).")
-@options.text("--made-by", "MODEL", "The model that computed them; others are refused in queries.")
 @options.as_json
 @options.quiet
 def index_command(flags: Mapping[str, Any], **given: Any) -> int:
     """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
-    if given["precomputed"] is not None or given["collection"]:
-        return import_folder(given, flags)
     if given["show"] or given["drop"] is not None or given["forget"]:
         return _manage(given, flags)
     return _index(given, flags)
@@ -162,7 +155,6 @@ def _report_in_words(report: CorpusReport) -> str:
 
 def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Handle `--list`, `--drop NAME` and `--forget`."""
-    from agent.search.precomputed import IMPORTED
     from agent.wiring.search import memory_of, open_vector_store
 
     names = {"show": "--list", "drop": "--drop", "forget": "--forget", "fresh": "--fresh"}
@@ -187,14 +179,12 @@ def _manage(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
                 store.drop(drop)
                 common.write_stdout(f"dropped {drop} of {url}\n")
                 return 0
-    rows = [asdict(info) for info in infos]
-    lines = []
-    for row in rows:
-        row["model"] = None if row["model"] == IMPORTED else row["model"]
-        entries = f"{counted(row['entries'], 'entry', 'entries'):>17}"
-        size = f"{row['dimension']} dimensions"
-        lines.append(f"{row['name']:<48} {entries} of {size}, {row['model'] or 'model not said'}")
-    lines += [f"{counted(len(rows), 'collection')} in {url}", ""]
-    facts = {"store": url, "collections": rows}
+    lines = [
+        f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
+        f" of {info.dimension} dimensions, {info.model}"
+        for info in infos
+    ]
+    lines += [f"{counted(len(infos), 'collection')} in {url}", ""]
+    facts = {"store": url, "collections": [asdict(info) for info in infos]}
     common.print_result(facts, "\n".join(lines), json=given["json"])
     return 0

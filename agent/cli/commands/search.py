@@ -101,7 +101,7 @@ def requested_corpora(
 @options.corpora
 @options.number("--at-least", 0.0, "Least relevance, a probability.")
 @options.choice("--expand", ("off", "llm"), "off", "Add keywords of a model.")
-@options.text("--precomputed", "FOLDER|NAME", "Search these vectors: a folder or a collection.")
+@options.path("--precomputed", "Search this folder of vectors of another program.")
 @options.text("--vector", "FILE", "The query's vector, a JSON array; `-` for stdin.")
 @options.text("--tag", "TAG", "Only vectors with this tag (repeatable: all).", multiple=True)
 @options.as_json
