@@ -494,7 +494,11 @@ def test_a_conversation_that_goes_on_is_sent_code_that_only_this_run_has_packed(
 
 def test_the_step_by_step_mode_may_call_tests_outdated():
     edit = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
-    named = {"id": "util.helper", "why": "it helps", "replacement": "def helper():\n    return 1\n"}
+    named = {
+        "id": "util.py::helper",
+        "why": "it helps",
+        "replacement": "def helper():\n    return 1\n",
+    }
     finish = json.dumps(
         {"action": "finish", "thought": "t", "edits": [edit], "outdated_tests": [named]}
     )
@@ -503,7 +507,7 @@ def test_the_step_by_step_mode_may_call_tests_outdated():
         result = bench.solve()
         assert result.status is Status.ACCEPTED
         claims = [one.id for one in bench.validator.outdated[-1]]
-        assert claims == ([] if mode == "refuse" else ["util.helper"])
+        assert claims == ([] if mode == "refuse" else ["util.py::helper"])
         assert ("return 1" in result.diff) is (mode == "edit")
 
 
