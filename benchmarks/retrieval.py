@@ -1,4 +1,4 @@
-"""`python -m benchmarks.retrieval`: speed and size of the index, beside what others need.
+"""`python -m benchmarks.retrieval`: speed and size of the index.
 
 All figures of one run come from the same files, one after another, each by a process of its own.
 Ratios are what to compare; seconds are for this machine only.
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
-import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +34,6 @@ LIMITS = {
     "cold / bare parse": 1.5,
     "refresh after one change, s": 0.1,
     "warm query, s": 0.15,
-    "query with the local model, s": 3.0,
-    "with the local model: peak, MB": 600.0,
     "peak, MB": 600.0,
     "large: peak, MB": 2_000.0,
 }
@@ -67,14 +61,23 @@ class Place:
 
 
 def parse(place: Place) -> Figures:
-    """Parse this process's share of the files and nothing else."""
+    """Parse the files that are indexed and do nothing else."""
     import tree_sitter_python
     from tree_sitter import Language, Parser
 
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index.index import target_files
+
+    snapshot = take_snapshot(place.repository)
+    contents = [snapshot.read(file.path) for file in target_files(snapshot)]
     parser = Parser(Language(tree_sitter_python.language()))
-    for line in sys.stdin:
-        parser.parse((place.repository / line.rstrip("\n")).read_bytes())
-    return {}
+    started, processor = time.perf_counter(), time.process_time()
+    for content in contents:
+        parser.parse(content)
+    return {
+        "parse, s": time.perf_counter() - started,
+        "parse CPU, s": time.process_time() - processor,
+    }
 
 
 def refresh(place: Place) -> Figures:
@@ -85,9 +88,9 @@ def refresh(place: Place) -> Figures:
     events: list[Event] = []
     started = time.perf_counter()
     snapshot = take_snapshot(place.repository)
-    taken, taken_cpu = time.perf_counter(), _processor_seconds()
+    taken, taken_cpu = time.perf_counter(), time.process_time()
     summary = _index(place, events.append).refresh(snapshot)
-    ended, ended_cpu = time.perf_counter(), _processor_seconds()
+    ended, ended_cpu = time.perf_counter(), time.process_time()
     return {
         "index CPU, s": ended_cpu - taken_cpu,
         "snapshot, s": taken - started,
@@ -155,42 +158,6 @@ def _index(place: Place, reporter: Reporter) -> Index:
     return Index(reporter, place.index, encoder=static_in())
 
 
-def bm25s(place: Place) -> Figures:
-    """The same chunks in `bm25s`: its index is built from their texts, parsing not counted."""
-    import bm25s as library
-
-    from agent.repository.snapshot import take_snapshot
-    from agent.retrieval.index.chunking import TreeSitterChunker
-    from agent.retrieval.index.index import target_files
-
-    snapshot = take_snapshot(place.repository)
-    chunker = TreeSitterChunker()
-    texts = [
-        chunk.text
-        for file in target_files(snapshot)
-        for chunk in chunker(file, snapshot.text(file.path))
-    ]
-    started = time.perf_counter()
-    tokens = library.tokenize(texts, stopwords="en", show_progress=False)
-    retriever = library.BM25()
-    retriever.index(tokens, show_progress=False)
-    built = time.perf_counter() - started
-
-    def ask() -> None:
-        words = library.tokenize([ISSUE], stopwords="en", show_progress=False)
-        retriever.retrieve(words, k=50, show_progress=False)
-
-    return {"bm25s index, s": built, "bm25s query, s": _times(ask)}
-
-
-def _processor_seconds() -> float:
-    """Of this process and of its children that have ended: on a busy machine, the fairer clock."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
-
-
 def _times(action: Callable[[], object]) -> float:
     seconds = []
     for _ in range(_QUERIES):
@@ -201,17 +168,14 @@ def _times(action: Callable[[], object]) -> float:
 
 
 MEASUREMENTS: Mapping[str, Callable[[Place], Figures]] = {
-    measure.__name__: measure for measure in (parse, refresh, query, load, bm25s)
+    measure.__name__: measure for measure in (parse, refresh, query, load)
 }
 
 
 def _child(name: str, place: Place) -> None:
     figures = MEASUREMENTS[name](place)
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    json.dump(
-        {**figures, "own peak, MB": own / 1024, "worker peak, MB": workers / 1024}, sys.stdout
-    )
+    json.dump({**figures, "own peak, MB": own / 1024}, sys.stdout)
 
 
 # --------------------------------------------------------------------------------------- the run
@@ -228,68 +192,20 @@ def measured(name: str, place: Place, timeout: float = 600.0) -> Figures:
     return figures
 
 
-def bare_parse(place: Place, files: Sequence[str]) -> tuple[float, float]:
-    """Seconds, and processor seconds, of a parse by as many processes as the index uses."""
-    count = os.cpu_count() or 1
-    command = [sys.executable, "-m", "benchmarks.retrieval", "--measure", "parse"]
-    command += ["--repository", str(place.repository), "--cache", str(place.cache)]
-    by_size = sorted(files, key=lambda path: -(place.repository / path).stat().st_size)
-    started, processor = time.perf_counter(), _processor_seconds()
-    running = []
-    for number in range(count):
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
-        share = "".join(f"{path}\n" for path in by_size[number::count])
-        threading.Thread(target=process.communicate, args=(share, 600)).start()
-        running.append(process)
-    for process in running:
-        if process.wait(timeout=600):
-            raise SystemExit("the bare parse failed")
-    return time.perf_counter() - started, _processor_seconds() - processor
-
-
-def ripgrep(place: Place) -> Figures:
-    """A search for the words that the issue writes as code; {} where ripgrep is not installed."""
-    program = shutil.which("rg")
-    if program is None:
-        print("ripgrep is not installed; left out")
-        return {}
-    command = [program, "--count", "-e", "invoice_total", "-e", "rounded", "-e", "invoice", "."]
-
-    def search() -> None:
-        subprocess.run(command, cwd=place.repository, capture_output=True, timeout=60, check=True)
-
-    return {"ripgrep, s": _times(search)}
-
-
 def run(folder: Path, files: int, repeat: int) -> Figures:
     """Everything on the repository of real files: medians of `repeat` rounds."""
     repository = folder / "target"
     count, size = make_target(repository, files)
     print(f"target: {count:,} Python files, {size / 1e6:.1f} MB; {machine()}\n", flush=True)
     rounds = [_round(repository, folder / f"cache{number}") for number in range(repeat)]
-    result = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-    return result | others(Place(repository, folder / "cache0"))
-
-
-def others(place: Place) -> Figures:
-    """Tools to compare with, as far as installed: `pip install bm25s`, `apt install ripgrep`."""
-    if importlib.util.find_spec("bm25s") is None:
-        print("bm25s is not installed; left out")
-        return ripgrep(place)
-    found = measured("bm25s", place)
-    return {name: found[name] for name in ("bm25s index, s", "bm25s query, s")} | ripgrep(place)
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
 
 
 def _round(repository: Path, cache: Path) -> Figures:
-    from agent.repository.snapshot import take_snapshot
-    from agent.retrieval.index.index import target_files
-
     place = Place(repository, cache)
     cache.mkdir()
-    paths = [file.path for file in target_files(take_snapshot(repository))]
-    bare, bare_cpu = bare_parse(place, paths)
+    parsed = measured("parse", place)
+    bare, bare_cpu = parsed["parse, s"], parsed["parse CPU, s"]
     cold = measured("refresh", place)
     warm = measured("query", place)
     parts = measured("load", place)
@@ -322,7 +238,6 @@ def _round(repository: Path, cache: Path) -> Figures:
         "chunks": cold["chunks"],
         "cache, MB": cold["cache, MB"],
         "peak, MB": max(peaks),
-        "worker peak, MB": cold["worker peak, MB"],
     }
 
 
@@ -368,7 +283,7 @@ def large(folder: Path, count: int) -> Figures:
     make_large(place.repository, count)
     cold = measured("refresh", place, timeout=3_600)
     warm = measured("load", place, timeout=600)
-    peaks = [cold["own peak, MB"], cold["worker peak, MB"], warm["own peak, MB"]]
+    peaks = [cold["own peak, MB"], warm["own peak, MB"]]
     return {
         "large: files": cold["files"],
         "large: cold, s": cold["index, s"],

@@ -106,11 +106,3 @@ def test_everything_outside_an_edit_is_byte_identical(
     assert after.startswith(raw[:first])
     assert after.endswith(raw[last:])
     assert plain(after[first : len(after) - len(raw[last:])]) == new or "\r" in raw
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_can_be_opened_or_refused(data: bytes) -> None:
-    file = open_text(data)
-    if file is not None:
-        end = len(file.text)
-        assert file.splice(end, end, "") == Spliced(data, file.line_at(end))

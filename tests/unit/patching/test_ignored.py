@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from agent.patching import apply_proposal
 from agent.patching.protected import ignoring_rule, is_generated
@@ -74,31 +72,6 @@ def test_it_agrees_with_git(rules: dict[str, str], tmp_path: Path) -> None:
 
 
 # Versions of git disagree about `a**`.
-_NAME = st.text("ab*?.", min_size=1, max_size=3).filter(lambda part: "**" not in part)
-_PART = _NAME | st.just("**")
-_LINE = st.builds(
-    lambda negated, anchored, parts, folder: f"{negated}{anchored}{'/'.join(parts)}{folder}",
-    st.sampled_from(["", "", "!"]),
-    st.sampled_from(["", "/"]),
-    st.lists(_PART, min_size=1, max_size=3),
-    st.sampled_from(["", "", "/"]),
-)
-_FILE = st.lists(st.sampled_from(["a", "b", "ab", "a.b", "ba"]), min_size=1, max_size=4)
-
-
-@pytest.mark.slow
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(lines=st.lists(_LINE, min_size=1, max_size=4), files=st.lists(_FILE, min_size=1, max_size=8))
-def test_it_agrees_with_git_on_any_rules(
-    lines: list[str], files: list[list[str]], tmp_path: Path
-) -> None:
-    if not (tmp_path / ".git").exists():
-        run_git(tmp_path, "init", "-q")
-    rules = {".gitignore": "\n".join(lines) + "\n"}
-    paths = sorted({"/".join(file) for file in files})
-    assert {path for path in paths if _ours(rules, path)} == _gits(tmp_path, rules, paths)
 
 
 def test_hostile_rules_take_no_time() -> None:

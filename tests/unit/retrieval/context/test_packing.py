@@ -90,21 +90,6 @@ def sample() -> tuple[MemorySnapshot, dict[str, Chunk]]:
     return snapshot, chunks
 
 
-def functions(count: int, lines: int = 4) -> tuple[MemorySnapshot, list[Chunk]]:
-    """Return `count` functions of `lines` lines, five to a file."""
-    bodies = [
-        "\n".join([f"def f{i}(x):", *(f"    y{i}_{j} = x + {j}" for j in range(lines - 1))])
-        for i in range(count)
-    ]
-    contents = {f"m{n // 5:02}.py": "\n".join(bodies[n : n + 5]) + "\n" for n in range(0, count, 5)}
-    snapshot = MemorySnapshot(contents)
-    chunks = [
-        make_chunk(snapshot, f"m{i // 5:02}.py", 1 + i % 5 * lines, (i % 5 + 1) * lines, f"f{i}")
-        for i in range(count)
-    ]
-    return snapshot, chunks
-
-
 def do_pack(
     snapshot: MemorySnapshot,
     ranking: Ranking,
@@ -180,12 +165,12 @@ def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
 
 
 def test_the_original_rule_can_be_asked_for() -> None:
-    snapshot, chunks = functions(20, lines=40)
-    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
-    options = PackingOptions(budget=800, support_share=0, chunk_share=1, stop_at_oversized=True)
-    bundle = do_pack(snapshot, make_ranking([chunks[5], big, *chunks[6:]]), options)
-    assert shown(bundle) == ["f5"]
-    assert set(cuts(bundle).values()) == {"budget"}
+    snapshot, chunks = sample()
+    big = make_chunk(snapshot, "pkg/parser.py", 1, 37, "big")
+    options = PackingOptions(budget=180, support_share=0, chunk_share=1, stop_at_oversized=True)
+    bundle = do_pack(snapshot, make_ranking([chunks["helper"], big, chunks["local"]]), options)
+    assert shown(bundle) == ["helper"]
+    assert cuts(bundle) == {"big": "budget", "local": "budget"}
 
 
 def test_overlapping_and_identical_chunks_are_shown_once() -> None:

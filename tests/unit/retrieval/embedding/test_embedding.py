@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -181,21 +182,23 @@ def test_a_change_of_dimension_is_refused() -> None:
         embed(embedder, ["c"])
 
 
+def with_cache(path: Path, model: FakeBatchEmbedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    with closing(VectorCache(path, [].append)) as cache:
+        return embed(make(model, cache=cache), texts)
+
+
 def test_vectors_are_kept_between_runs(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    first = embed(make(FakeBatchEmbedder(), cache=VectorCache(path, [].append)), ["a", "b"])
+    first = with_cache(tmp_path / "vectors.sqlite", FakeBatchEmbedder(), ["a", "b"])
     model = FakeBatchEmbedder()
-    again = embed(make(model, cache=VectorCache(path, [].append)), ["b", "a"])
+    again = with_cache(tmp_path / "vectors.sqlite", model, ["b", "a"])
     assert model.calls == []
     np.testing.assert_array_equal(again, first[::-1])
 
 
 def test_cached_vectors_of_another_dimension_are_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
     old = FakeBatchEmbedder(lambda texts: np.ones((len(texts), 3), dtype=np.float32))
-    embed(make(old, cache=VectorCache(path, [].append)), ["a", "b"])
-    embedder = make(FakeBatchEmbedder(), cache=VectorCache(path, [].append))
-    rows = embed(embedder, ["a", "b", "new"])
+    with_cache(tmp_path / "vectors.sqlite", old, ["a", "b"])
+    rows = with_cache(tmp_path / "vectors.sqlite", FakeBatchEmbedder(), ["a", "b", "new"])
     assert rows.shape == (3, DIMENSION)
     np.testing.assert_allclose(rows[0], unit("a"), atol=1e-6)
 

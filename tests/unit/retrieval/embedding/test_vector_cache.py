@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +28,11 @@ def test_keys_tell_embedder_kind_and_text_apart() -> None:
 
 def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "vectors.sqlite"
-    cache = VectorCache(path, [].append)
-    cache.put({b"good": vector(1)})
-    cache.close()
+    with closing(VectorCache(path, [].append)) as cache:
+        cache.put({b"good": vector(1)})
     rows = [(b"odd", b"12345"), (b"empty", b""), (b"text", "abcd"), (b"nan", b"\xff" * 8)]
     with sqlite3.connect(path) as database:
         database.executemany("INSERT INTO record VALUES (?, 1, 4, ?)", rows)
     database.close()
-    found = VectorCache(path, [].append).get([b"good", b"odd", b"empty", b"text", b"nan"])
-    assert found.keys() == {b"good"}
+    with closing(VectorCache(path, [].append)) as cache:
+        assert cache.get([b"good", b"odd", b"empty", b"text", b"nan"]).keys() == {b"good"}

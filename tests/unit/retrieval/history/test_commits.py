@@ -99,15 +99,6 @@ def test_content_that_looks_like_a_diff_is_content(make_repository: Make) -> Non
     assert read(root)[0].touches == (Touch("a.py", ("f",)), Touch("b.py", ("g",)))
 
 
-def test_renames(make_repository: Make) -> None:
-    root = make_repository({"old/client.py": CLIENT, "plain.txt": "one\ntwo\nthree\n"})
-    moved = {"old/client.py": None, "new/client.py": CLIENT.replace("return url", "return 2")}
-    commit(root, "move", {**moved, "plain.txt": None, "other.txt": "one\ntwo\nthree\n"})
-    facts = read(root)[0]
-    assert facts.renames == (("old/client.py", "new/client.py"), ("plain.txt", "other.txt"))
-    assert facts.touches == (Touch("new/client.py", ("send",)), Touch("other.txt"))
-
-
 def test_odd_names_and_binary_files(make_repository: Make) -> None:
     source = "def f():\n    return 1\n"
     odd = ['a "quoted".py', "new\nline.py", "ü/ñ.py", "tab\t.py", "-M.py", "A", " b/ a"]

@@ -100,15 +100,6 @@ def test_a_long_signature_keeps_the_name() -> None:
     assert second.signature.split("\n") == [*cases[-10:], "])", "def short(x):"]
 
 
-def test_signature_is_decorators_and_header() -> None:
-    fetch = chunk(PYTHON)[1]
-    assert fetch.text.startswith("# Above the decorator.\n@decorate(")
-    assert fetch.signature == (
-        "@decorate(\n    LIMIT,\n)\n# Between.\n"
-        "async def fetch(url,\n                retries=3) -> str:"
-    )
-
-
 LANGUAGES = {
     "javascript": (
         """\

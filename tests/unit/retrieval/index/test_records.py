@@ -1,29 +1,13 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.retrieval.index import (
     BlockBuilder,
-    Terms,
-    TreeSitterChunker,
     name_hash,
-    split_lines,
 )
 from agent.retrieval.index.corpus import Block
-
-
-def postings(record: Block, piece: int) -> dict[int, tuple[int, int]]:
-    """Term hash -> (occurrences in the text, in the symbol) of one piece."""
-    terms = np.repeat(record["vocabulary"], record["postings"])
-    return {
-        int(terms[i]): (int(record["counts"][i]), int(record["name_counts"][i]))
-        for i in np.flatnonzero(record["posting_pieces"] == piece)
-    }
 
 
 def symbols(record: Block) -> list[str]:
@@ -47,30 +31,6 @@ def uses(source: str, symbol: str, candidates: str, language: str = "python") ->
     record = BlockBuilder().build([(language, source)])
     hashes = used(record, symbols(record).index(symbol))
     return {name for name in candidates.split() if name_hash(name) in hashes}
-
-
-TEXTS = st.lists(
-    st.sampled_from(
-        ["def f_one(x):", "  return HTTPServer2 + x", "class Änderung:", "  naïve—word = 1", "",
-         "\x85\u2028 a.b(c)", "日本語のテキスト", "x" * 90, "_a __init__ 12 123456789", "\udc80 é"]
-    ),
-    max_size=12,
-)  # fmt: skip
-
-
-@settings(max_examples=150, deadline=None)
-@given(TEXTS)
-def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
-    text = "\n".join(parts)
-    record = BlockBuilder().build([("python", text)])
-    terms, lines = Terms(), split_lines(text)
-    for number, piece in enumerate(TreeSitterChunker().pieces(text, "python")):
-        expected = Counter(terms.count_hashes(piece.text(lines)))
-        named = Counter(terms.count_hashes(piece.symbol))
-        found = postings(record, number)
-        assert {key: count for key, (count, _) in found.items() if count} == dict(expected)
-        assert {key: count for key, (_, count) in found.items() if count} == dict(named)
-        assert int(record["text_lengths"][number]) == sum(expected.values())
 
 
 CALLER = """\
