@@ -1,8 +1,4 @@
-"""Releases in other languages, from npm and from Debian's package index, by checksum.
-
-Nothing of a package runs: npm packs its file as published, and apt only downloads. apt works in
-folders of its own, so that it needs no rights and changes nothing of the machine.
-"""
+"""Releases of npm packages, by checksum. Nothing of a package runs: npm packs it as published."""
 
 from __future__ import annotations
 
@@ -11,25 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.sdist import Unavailable, cache_folder, fetch_once, unpack
+from tests.real.sdist import Unavailable, fetch_once, unpack
 
 _FETCH_SECONDS = 240
-_DEBIAN = "debian-archive-keyring"  # in the sources that Debian signs
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One published file. `registry` is `npm`, `debian` (a package) or `debian-source`.
+    """One published file. `filename` is how the registry names it."""
 
-    `folder` is where the project lies in it. `filename` is how the registry names the file.
-    """
-
-    registry: str
     name: str
     version: str
     filename: str
     sha256: str
-    folder: str = "."
 
 
 def fetch_release(release: Release, environment: Mapping[str, str], destination: Path) -> Path:
@@ -39,14 +29,10 @@ def fetch_release(release: Release, environment: Mapping[str, str], destination:
     """
 
     def get(target: Path) -> None:
-        _FETCHERS[release.registry](release, target, environment)
+        name = f"{release.name}@{release.version}"
+        _run(["npm", "pack", "--ignore-scripts", "--silent", name], environment, target.parent)
 
-    archive = fetch_once(release.filename, release.sha256, get, environment)
-    if release.registry == "debian":
-        content = destination.with_suffix(".tar")
-        content.write_bytes(_run(["dpkg-deb", "--fsys-tarfile", str(archive)], environment))
-        archive = content
-    return unpack(archive, destination) / release.folder
+    return unpack(fetch_once(release.filename, release.sha256, get, environment), destination)
 
 
 def install_npm_packages(
@@ -69,54 +55,7 @@ def install_npm_packages(
         own.write_bytes(content)
 
 
-def _npm(release: Release, target: Path, environment: Mapping[str, str]) -> None:
-    wanted = f"{release.name}@{release.version}"
-    _run(["npm", "pack", "--ignore-scripts", "--silent", wanted], environment, target.parent)
-
-
-def _debian(release: Release, target: Path, environment: Mapping[str, str]) -> None:
-    wanted = f"{release.name}={release.version}"
-    _apt_get(["download", wanted], environment, target)
-
-
-def _debian_source(release: Release, target: Path, environment: Mapping[str, str]) -> None:
-    wanted = f"{release.name}={release.version}"
-    _apt_get(["source", "--download-only", "--tar-only", wanted], environment, target)
-
-
-_FETCHERS = {"npm": _npm, "debian": _debian, "debian-source": _debian_source}
-
-
-def _apt_get(words: Sequence[str], environment: Mapping[str, str], target: Path) -> None:
-    state = cache_folder(environment) / "apt"
-    for folder in ("lists/partial", "archives/partial", "sources"):
-        (state / folder).mkdir(parents=True, exist_ok=True)
-    for file in sorted(Path("/etc/apt/sources.list.d").glob("*.sources")):
-        text = file.read_text("utf-8")
-        if _DEBIAN in text:
-            kept = state / "sources" / file.name
-            kept.write_text(text.replace("Types: deb\n", "Types: deb deb-src\n"), "utf-8")
-    command = ["apt-get", "-q"]
-    for option in (
-        "Dir::Etc::sourcelist=/dev/null",
-        f"Dir::Etc::sourceparts={state}/sources",
-        f"Dir::State::lists={state}/lists",
-        f"Dir::Cache={state}",
-        "Acquire::Languages=none",
-        "Acquire::Retries=1",
-        "APT::Sandbox::User=",
-    ):
-        command += ["-o", option]
-    try:
-        _run([*command, *words], environment, target.parent)  # with the lists of an earlier run
-    except Unavailable:
-        _run([*command, "update"], environment)
-        _run([*command, *words], environment, target.parent)
-    if not target.exists():
-        raise Unavailable(f"apt-get fetched another file than {target.name}")
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path = Path("/")) -> bytes:
+def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
     try:
         done = subprocess.run(
             command,
@@ -134,4 +73,3 @@ def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path = 
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Unavailable(lines[-1] if lines else f"{command[0]} ended with {done.returncode}")
-    return done.stdout
