@@ -6,7 +6,6 @@ The given passages provide the current location of a text. Entries of other comm
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 from agent.errors import ProviderError
 from agent.retrieval.index import PieceTerms, Terms
 from agent.search.passages import Label, Passage, name_in, without_labels
-from agent.search.stores import Entry, EntryFilter, Fields
+from agent.search.stores import Entry, EntryFilter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,7 +133,7 @@ class PassageVectors:
         """Embed and store these texts by their entry ids; return how many got a vector."""
         rows = await self.embedder.embed([one.text for one in texts.values()], kind="document")
         entries = [
-            _entry(name, label, passage, row, self.project)
+            Entry(name, passage.content, self.project, label.value, row)
             for (name, passage), row in zip(texts.items(), rows, strict=True)
             if row.any()  # a zero row from a server is a failure: it is embedded again later
         ]
@@ -156,7 +155,7 @@ class PassageVectors:
         """
         first, limit = self._first(label, passages), top_k * _OVER_RETRIEVE
         collection, selection = self._opened(query.size), self._own(label)
-        (matches,) = await asyncio.to_thread(collection.search, query[None, :], limit, selection)
+        matches = await asyncio.to_thread(collection.search, query, limit, selection)
         return [(first[match.id], match.score) for match in matches if match.id in first]
 
     def forget(self, label: Label) -> int:
@@ -172,7 +171,7 @@ class PassageVectors:
         return first
 
     def _own(self, label: Label) -> EntryFilter:
-        return EntryFilter(project=self.project, corpora=frozenset({label.value}))
+        return EntryFilter(project=self.project, corpus=label.value)
 
     def _missing(self, ids: Sequence[str]) -> list[str]:
         collection = self._existing()
@@ -209,19 +208,3 @@ def entry_id(project: str, label: Label, content: str) -> str:
     """Return the entry id for one text of one corpus of one project."""
     text = f"{project}\0{label.value}\0{content}"
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _entry(
-    name: str, label: Label, passage: Passage, row: NDArray[np.float32], project: str
-) -> Entry:
-    fields = Fields(project, label.value, passage.path, passage.language, passage.tags)
-    payload = {
-        "title": passage.title,
-        "path": passage.path,
-        "start": passage.start,
-        "end": passage.end,
-        "symbol": passage.symbol,
-        "origin": passage.origin,
-        "text": passage.text[:4_000],
-    }
-    return Entry(name, passage.content, row, fields, json.dumps(payload, ensure_ascii=False))

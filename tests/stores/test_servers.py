@@ -44,7 +44,7 @@ def test_every_request_carries_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
         with open_store(f"qdrant://:s3cret@{place}", said.append) as store:
             collection = store.collection("things", MODEL, DIMENSION)
             assert collection.upsert([entry("a"), entry("b", unit(0, 1))]) == 2
-            assert ids_of(collection.search(unit(1)[None], 1)[0]) == ["a"]
+            assert ids_of(collection.search(unit(1), 1)) == ["a"]
             assert collection.contents({"b"}) == {"b": "hash of b"}
             assert collection.delete(EntryFilter(ids=frozenset({"b"}))) == 1
             assert [one.entries for one in store.collections()] == [1]

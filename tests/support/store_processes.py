@@ -28,7 +28,7 @@ def two_writers_lose_nothing(engine: Engine) -> None:
     with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         assert collection.count() == 2 * 6 * 20 + 1
-        found = ids_of(collection.search(unit(1)[None], 500)[0])
+        found = ids_of(collection.search(unit(1), 500))
         assert len(found) == len(set(found)) == 2 * 6 * 20 + 1
     assert engine.notices == []
 
@@ -43,7 +43,7 @@ def a_killed_writer_leaves_whole_batches(engine: Engine) -> None:
         writer.communicate(timeout=30)
         with engine.open() as store:
             collection = store.collection("things", MODEL, DIMENSION)
-            found = ids_of(collection.search(unit(1)[None], 100_000)[0])
+            found = ids_of(collection.search(unit(1), 100_000))
             batches = Counter(re.sub("-[0-9]+$", "", name) for name in found if name != "common")
             own = [name for name in batches if name.startswith(f"w{number}-")]
             assert set(batches.values()) == {300}

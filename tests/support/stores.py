@@ -13,10 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.search.stores import (
-    EVERYTHING,
     Entry,
-    EntryFilter,
-    Fields,
     VectorStore,
     open_store,
     score_of,
@@ -100,42 +97,21 @@ def entry(
     content: str | None = None,
     project: str = "project",
     corpus: str = "code",
-    path: str = "src/module.py",
-    language: str = "python",
-    tags: tuple[str, ...] = (),
-    payload: str = "",
 ) -> Entry:
-    fields = Fields(project, corpus, path, language, tags)
     chosen = unit(1.0) if vector is None else vector
-    return Entry(name, f"hash of {name}" if content is None else content, chosen, fields, payload)
-
-
-def fits(fields: Fields, name: str, selection: EntryFilter) -> bool:
-    """What a selection means, in plain words."""
-    return (
-        selection.project in (None, fields.project)
-        and (not selection.corpora or fields.corpus in selection.corpora)
-        and selection.tags <= set(fields.tags)
-        and (selection.ids is None or name in selection.ids)
-    )
+    return Entry(name, content or f"hash of {name}", project, corpus, chosen)
 
 
 def plainly(
-    entries: Iterable[Entry],
-    query: NDArray[np.float32],
-    top_k: int,
-    selection: EntryFilter = EVERYTHING,
-    at_least: float = 0.0,
+    entries: Iterable[Entry], query: NDArray[np.float32], top_k: int, corpus: str | None = None
 ) -> list[tuple[str, float]]:
     """Ids and scores, found by looking at each entry."""
-    found = []
-    for one in entries:
-        if fits(one.fields, one.id, selection):
-            pair = one.vector.any() and query.any()
-            cosine = float(one.vector.astype(float) @ query.astype(float)) if pair else -1.0
-            found.append((one.id, score_of(cosine)))
-    kept = [pair for pair in found if pair[1] >= at_least]
-    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+    found = [
+        (one.id, score_of(float(one.vector.astype(float) @ query.astype(float))))
+        for one in entries
+        if corpus in (None, one.corpus)
+    ]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:top_k]
 
 
 def ids_of(found: Sequence[object]) -> list[str]:

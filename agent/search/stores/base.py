@@ -21,13 +21,12 @@ from agent.errors import StoreError, StoreMismatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the data that engines write. A store of another version is refused."""
 
 META_KEY = "patchshot"
 """Key of this program's metadata in an engine. A collection without it is of another program."""
 
-_MAX_PAYLOAD = 64 * 1024  # bytes of UTF-8
 _MAX_NAME = 1024  # bytes of an id and of a project: all engines can index such texts
 _TIE_ROOM = 16  # results requested beyond the top k, to find equal scores at the cut
 _NEAR = 1e-5  # bound of the rounding error of a float32 product
@@ -35,73 +34,43 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 _PASSWORD = re.compile(r"(?<=//)([^/@:]*):.*@")  # an unquoted password may contain an @
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields of an entry. `project` names a repository the same way on every machine."""
+class Entry(NamedTuple):
+    """One vector, float32 (d,). An entry of zeros is not stored.
 
-    project: str
-    corpus: str
-    path: str = ""
-    language: str = "text"
-    tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """One vector, float32 (d,), with its fields and payload. An entry of zeros is not stored.
-
-    `id` is unique in a collection. `content` is the SHA-256 (hex) of the embedded text: an entry of
-    the same content, fields and payload is not written again.
+    `id` is unique in a collection. `content` is the SHA-256 (hex) of the embedded text: an entry
+    whose texts are unchanged is not written again. `project` is the same on every machine.
     """
 
     id: str
     content: str
+    project: str
+    corpus: str
     vector: NDArray[np.float32]
-    fields: Fields
-    payload: str = ""
+
+
+TEXTS = Entry._fields[:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
     """Selects the entries that match all given fields, before the top k are chosen.
 
-    An entry must have all `tags`. `ids` None does not restrict; an empty set selects nothing.
+    `ids` None does not restrict; an empty set selects nothing.
     """
 
     project: str | None = None
-    corpora: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
+    corpus: str | None = None
     ids: frozenset[str] | None = None
 
 
 EVERYTHING = EntryFilter()
 
 
-@dataclass(frozen=True, slots=True)
-class VectorMatch:
+class VectorMatch(NamedTuple):
     """An entry that matches a query. `score` is `score_of(cosine)`, in [0, 1]."""
 
     id: str
     score: float
-    fields: Fields
-    payload: str = ""
-
-
-class StoredEntry(NamedTuple):
-    """An entry with escaped texts, joined tags and a `vector` (d,) of length 1."""
-
-    id: str
-    content: str
-    project: str
-    corpus: str
-    path: str
-    language: str
-    tags: str
-    payload: str
-    vector: NDArray[np.float32]
-
-
-TEXTS = StoredEntry._fields[:-1]
 
 
 def score_of(cosine: float) -> float:
@@ -115,7 +84,7 @@ def shown_url(url: str) -> str:
     return shown if shown.isprintable() else ascii(shown)[1:-1]
 
 
-def checked_name(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Return the name of a collection if every engine accepts it. Raises StoreError otherwise."""
     if not _NAME.fullmatch(name):
         raise StoreError(
@@ -128,24 +97,24 @@ def checked_name(name: str) -> str:
 # ------------------------------------------------------------------------------------ collections
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionInfo:
-    """The name, model, dimension and size of a collection. `model` is the name of an `Embedder`."""
-
-    name: str
-    model: str
-    dimension: int
-    entries: int
-    version: int = SCHEMA_VERSION
-
-
 class CollectionMeta(BaseModel):
-    """What an engine keeps of a collection beside its entries."""
+    """What an engine keeps of a collection beside its entries. `model` names an `Embedder`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     dimension: int
+    version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """A collection and the number of its entries."""
+
+    name: str
+    model: str
+    dimension: int
+    entries: int
     version: int = SCHEMA_VERSION
 
 
@@ -180,23 +149,28 @@ class VectorCollection(ABC):
         return {_restored(name): _restored(content) for name, content in pairs}
 
     def search(
-        self,
-        queries: NDArray[np.float32],
-        top_k: int,
-        selection: EntryFilter = EVERYTHING,
-        *,
-        at_least: float = 0.0,
-    ) -> Sequence[tuple[VectorMatch, ...]]:
-        """Return for each row of `queries` (m, d) the best `top_k` of the selection.
+        self, query: NDArray[np.float32], top_k: int, selection: EntryFilter = EVERYTHING
+    ) -> tuple[VectorMatch, ...]:
+        """Return the best `top_k` of the selection for a query (d,), ordered by (-score, id).
 
-        They are ordered by (-score, id) and have scores of at least `at_least`. A query of zeros
-        has no results. Raises StoreMismatch for another dimension.
+        A query of zeros has no results. Raises StoreMismatch for another dimension.
         """
-        chosen = _escaped_filter(selection)
-        return [
-            self._best(unit, top_k, chosen, at_least) if top_k > 0 and unit.any() else ()
-            for unit in _unit_queries(queries, self.dimension)
-        ]
+        unit = _unit_query(query, self.dimension)
+        if unit is None or top_k <= 0:
+            return ()
+        limit, chosen = top_k + _TIE_ROOM, _escaped_filter(selection)
+        while True:  # score the engine's candidates again in float64, all ties at the cut included
+            rows = self._nearest(unit, limit, chosen)
+            if not rows:
+                return ()
+            cosines = np.stack([vector for _, vector in rows]).astype(np.float64)
+            # Each row is summed separately: a matrix product may differ for two equal rows.
+            scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
+            matches = [VectorMatch(_restored(r[0]), s) for r, s in zip(rows, scores, strict=True)]
+            matches.sort(key=lambda match: (-match.score, match.id))
+            if len(rows) < limit or matches[top_k - 1].score - matches[-1].score > _NEAR:
+                return tuple(matches[:top_k])
+            limit *= 4
 
     def delete(self, selection: EntryFilter) -> int:
         """Remove the selected entries; return how many. `EVERYTHING` empties the collection."""
@@ -206,31 +180,8 @@ class VectorCollection(ABC):
         """Return how many entries are selected."""
         return self._count(_escaped_filter(selection))
 
-    def _best(
-        self, unit: NDArray[np.float32], top_k: int, selection: EntryFilter, at_least: float
-    ) -> tuple[VectorMatch, ...]:
-        """Score the engine's candidates again in float64, all ties at the cut included."""
-        limit = top_k + _TIE_ROOM
-        while True:
-            rows = self._nearest(unit, limit, selection)
-            if not rows:
-                return ()
-            cosines = np.stack([row.vector for row in rows]).astype(np.float64)
-            # Each row is summed separately: a matrix product may differ for two equal rows.
-            scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
-            names = [_restored(row.id) for row in rows]
-            order = sorted(range(len(rows)), key=lambda at: (-scores[at], names[at]))
-            if len(rows) < limit or scores[order[top_k - 1]] - scores[order[-1]] > _NEAR:
-                break
-            limit *= 4
-        return tuple(
-            VectorMatch(names[at], scores[at], _fields(rows[at]), _restored(rows[at].payload))
-            for at in order[:top_k]
-            if scores[at] >= at_least
-        )
-
     @abstractmethod
-    def _write(self, rows: Sequence[StoredEntry]) -> int:
+    def _write(self, rows: Sequence[Entry]) -> int:
         """Add or replace rows, in order of ids; return how many were new or changed."""
 
     @abstractmethod
@@ -240,8 +191,8 @@ class VectorCollection(ABC):
     @abstractmethod
     def _nearest(
         self, query: NDArray[np.float32], limit: int, selection: EntryFilter
-    ) -> Sequence[StoredEntry]:
-        """Return the `limit` nearest entries of the selection to a unit query (d,)."""
+    ) -> Sequence[tuple[str, NDArray[np.float32]]]:
+        """Return id and vector of the `limit` nearest selected entries to a unit query (d,)."""
 
     @abstractmethod
     def _delete(self, selection: EntryFilter) -> int: ...
@@ -257,13 +208,13 @@ class VectorStore(ABC):
 
     def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
         """Open or create a collection. Raises StoreMismatch for one of another model or program."""
-        if checked_name(name) not in self._names():
+        if _checked_name(name) not in self._names():
             self._create(name, CollectionMeta(model=model, dimension=dimension))
         meta = self._own(name)
         if meta.version != SCHEMA_VERSION:
             raise StoreMismatch(
                 f"collection {name} is of version {meta.version}, this program reads"
-                f" {SCHEMA_VERSION}; name another one, or run agent index --drop {name}"
+                f" {SCHEMA_VERSION}; run agent index --drop {name}"
             )
         if (meta.model, meta.dimension) != (model, dimension):
             raise StoreMismatch(
@@ -284,17 +235,14 @@ class VectorStore(ABC):
 
     def drop(self, name: str) -> None:
         """Remove a collection if it exists. Raises StoreMismatch for one of another program."""
-        if checked_name(name) in self._names():
+        if _checked_name(name) in self._names():
             self._own(name)
             self._remove(name)
 
     def _own(self, name: str) -> CollectionMeta:
         meta = self._meta(name)
         if meta is None:
-            raise StoreMismatch(
-                f"collection {name} in {self.url} is not ours; name another collection, or another"
-                " store"
-            )
+            raise StoreMismatch(f"collection {name} in {self.url} is not ours; name another store")
         return meta
 
     @abstractmethod
@@ -328,24 +276,22 @@ class VectorStore(ABC):
 # -------------------------------------------------------------------- conditions and stored texts
 
 
-def sql_condition(selection: EntryFilter, has_tag: str) -> tuple[str, list[str]]:
-    """Return an SQL condition with a `?` for each value; `has_tag` tests `tags` for its `?`."""
+def sql_condition(selection: EntryFilter) -> tuple[str, list[str]]:
+    """Return an SQL condition with a `?` for each value."""
     parts, values = ["1 = 1"], []
-    if selection.project is not None:
-        parts.append("project = ?")
-        values.append(selection.project)
-    for column, texts in (("corpus", selection.corpora or None), ("id", selection.ids)):
-        if texts is not None:
-            parts.append(f"{column} IN ({', '.join('?' * len(texts))})" if texts else "1 = 0")
-            values += sorted(texts)
-    parts += [has_tag] * len(selection.tags)
-    values += [f"\x1f{tag}\x1f" for tag in sorted(selection.tags)]
+    for column, text in (("project", selection.project), ("corpus", selection.corpus)):
+        if text is not None:
+            parts.append(f"{column} = ?")
+            values.append(text)
+    if selection.ids is not None:
+        parts.append(f"id IN ({', '.join('?' * len(selection.ids))})" if selection.ids else "1 = 0")
+        values += sorted(selection.ids)
     return " AND ".join(parts), values
 
 
 # Some engines reject or cut texts at NUL and at lone surrogates (undecodable file names), so these
-# are escaped behind SUBSTITUTE, a control character for this purpose. UNIT SEPARATOR joins tags.
-_REPLACED = re.compile("[\x00\x1a\x1f\ud800-\udfff]")
+# are escaped behind SUBSTITUTE, a control character for this purpose.
+_REPLACED = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
@@ -357,59 +303,39 @@ def _restored(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def split_tags(tags: str) -> list[str]:
-    """Return the escaped tags that were joined."""
-    return tags[1:-1].split("\x1f") if tags else []
-
-
-def _fields(row: StoredEntry) -> Fields:
-    texts = (row.project, row.corpus, row.path, row.language)
-    project, corpus, path, language = map(_restored, texts)
-    return Fields(project, corpus, path, language, tuple(map(_restored, split_tags(row.tags))))
-
-
-def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
-    """Return the checked entry; None for a vector of zeros. Raises StoreError, StoreMismatch."""
-    fields, payload = entry.fields, _escaped(entry.payload)
-    if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, fields.project)) > _MAX_NAME:
+def _stored(entry: Entry, dimension: int) -> Entry | None:
+    """Return the entry with escaped texts and a vector of length 1; None for a vector of zeros."""
+    *texts, vector = entry
+    if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, entry.project)) > _MAX_NAME:
         raise StoreError(f"entry {entry.id[:80]!r}: id or project of more than 1 KiB; shorten it")
-    if len(payload.encode()) > _MAX_PAYLOAD:
-        raise StoreError(f"entry {entry.id!r}: a payload of more than 64 KiB; store less of it")
-    vector = np.asarray(entry.vector, dtype=np.float32)
+    vector = np.asarray(vector, dtype=np.float32)
     if vector.shape != (dimension,):
         raise StoreMismatch(
             f"entry {entry.id!r}: a vector of shape {vector.shape} in a collection of dimension"
-            f" {dimension}; embed with the collection's model, or name another collection"
+            f" {dimension}; embed with the collection's model, or name another store"
         )
     length = float(np.linalg.norm(vector.astype(np.float64)))
     if not np.isfinite(length):
         raise StoreError(f"entry {entry.id!r}: a vector that is not finite; embed it again")
-    if not length:
-        return None
-    texts = (entry.id, entry.content, fields.project, fields.corpus, fields.path, fields.language)
-    tags = "\x1f".join(map(_escaped, fields.tags))
-    joined = f"\x1f{tags}\x1f" if fields.tags else ""
-    unit = (vector / length).astype(np.float32)
-    return StoredEntry._make((*map(_escaped, texts), joined, payload, unit))
+    unit = (vector / length).astype(np.float32) if length else None
+    return None if unit is None else Entry._make((*map(_escaped, texts), unit))
 
 
-def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
-    """Return the queries (m, d) normalised; rows of zeros and not finite ones become zeros."""
-    rows = np.atleast_2d(np.asarray(queries, dtype=np.float32))
-    if rows.ndim != 2 or rows.shape[1] != dimension:
+def _unit_query(query: NDArray[np.float32], dimension: int) -> NDArray[np.float32] | None:
+    """Return the query (d,) normalised; None if it is zero or not finite."""
+    row = np.asarray(query, dtype=np.float32)
+    if row.shape != (dimension,):
         raise StoreMismatch(
-            f"queries of shape {np.shape(queries)} against vectors of dimension {dimension};"
+            f"a query of shape {row.shape} against vectors of dimension {dimension};"
             " embed with the collection's model, or index again"
         )
-    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    usable = np.isfinite(lengths) & (lengths > 0)
-    return np.where(usable, rows / np.where(usable, lengths, 1.0), 0.0).astype(np.float32)
+    length = np.linalg.norm(row.astype(np.float64))
+    return (row / length).astype(np.float32) if np.isfinite(length) and length > 0 else None
 
 
 def _escaped_filter(selection: EntryFilter) -> EntryFilter:
     return EntryFilter(
-        project=None if selection.project is None else _escaped(selection.project),
-        corpora=frozenset(map(_escaped, selection.corpora)),
-        tags=frozenset(map(_escaped, selection.tags)),
-        ids=None if selection.ids is None else frozenset(map(_escaped, selection.ids)),
+        None if selection.project is None else _escaped(selection.project),
+        None if selection.corpus is None else _escaped(selection.corpus),
+        None if selection.ids is None else frozenset(map(_escaped, selection.ids)),
     )

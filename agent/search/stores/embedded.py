@@ -16,8 +16,8 @@ from agent.errors import StoreMismatch, StoreUnreachable
 from agent.search.stores.base import (
     TEXTS,
     CollectionMeta,
+    Entry,
     EntryFilter,
-    StoredEntry,
     VectorCollection,
     VectorStore,
     sql_condition,
@@ -37,7 +37,8 @@ _FORMAT = SqliteFormat(
     "vector store",
     0x50535653,  # "PSVS"
     2,
-    # `revision` is no longer used; the files of earlier releases have it.
+    # `revision`, `path`, `language`, `tags` and `payload` are no longer used; the files of earlier
+    # releases have them.
     """
     CREATE TABLE collection (
         key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -71,8 +72,9 @@ _CREATE = (
 )
 _KEY = "(SELECT key FROM collection WHERE name = ? AND model = ? AND dimension = ?)"
 _UPSERT = (
-    f"INSERT INTO entry (collection, {', '.join(TEXTS)}, vector)"
-    f" VALUES ({_KEY}{', ?' * len(TEXTS)}, ?) ON CONFLICT (collection, id) DO UPDATE SET "
+    f"INSERT INTO entry (collection, {', '.join(TEXTS)}, vector, path, language, tags, payload)"
+    f" VALUES ({_KEY}{', ?' * len(TEXTS)}, ?, '', '', '', '')"
+    " ON CONFLICT (collection, id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in TEXTS[1:])
     # equal texts have equal vectors: the stored one stays
     + ", vector = iif(content = excluded.content, vector, excluded.vector) WHERE "
@@ -149,10 +151,10 @@ class EmbeddedCollection(VectorCollection):
 
     def _selected(self, selection: EntryFilter) -> tuple[str, list[Any]]:
         """Return `entry WHERE CONDITION`, and the values in it."""
-        condition, values = sql_condition(selection, "instr(tags, ?) > 0")
+        condition, values = sql_condition(selection)
         return f"entry WHERE collection = {_KEY} AND {condition}", [*self._identity, *values]
 
-    def _write(self, rows: Sequence[StoredEntry]) -> int:
+    def _write(self, rows: Sequence[Entry]) -> int:
         """Write all rows in one transaction."""
 
         def write(connection: sqlite3.Connection) -> int:
@@ -173,7 +175,7 @@ class EmbeddedCollection(VectorCollection):
 
     def _nearest(
         self, query: NDArray[np.float32], limit: int, selection: EntryFilter
-    ) -> Sequence[StoredEntry]:
+    ) -> Sequence[tuple[str, NDArray[np.float32]]]:
         rows, values = self._selected(selection)
 
         def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
@@ -183,14 +185,11 @@ class EmbeddedCollection(VectorCollection):
                 raise DamagedFile
             matrix = np.frombuffer(data, "<f2").reshape(len(pairs), self.dimension)
             near = [pairs[at][0] for at in _largest(matrix, query, limit).tolist()]
-            marks = ", ".join("?" * len(near))
-            text = f"SELECT {', '.join(TEXTS)}, vector FROM entry WHERE row IN ({marks})"
+            text = f"SELECT id, vector FROM entry WHERE row IN ({', '.join('?' * len(near))})"
             return connection.execute(text, near).fetchall()
 
-        return [
-            StoredEntry._make((*row[:-1], np.frombuffer(row[-1], "<f2").astype(np.float32)))
-            for row in self._store.run(read)
-        ]
+        found = self._store.run(read)
+        return [(name, np.frombuffer(blob, "<f2").astype(np.float32)) for name, blob in found]
 
     def _delete(self, selection: EntryFilter) -> int:
         rows, values = self._selected(selection)

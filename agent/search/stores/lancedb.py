@@ -22,8 +22,8 @@ from agent.search.stores.base import (
     META_KEY,
     TEXTS,
     CollectionMeta,
+    Entry,
     EntryFilter,
-    StoredEntry,
     VectorCollection,
     VectorStore,
     read_meta,
@@ -99,7 +99,7 @@ class LanceCollection(VectorCollection):
         self._store = store
         self._table = table
 
-    def _write(self, rows: Sequence[StoredEntry]) -> int:
+    def _write(self, rows: Sequence[Entry]) -> int:
         """Write all rows in one new version of the table."""
         *texts, vectors = zip(*rows, strict=True)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(vectors)), self.dimension)
@@ -122,17 +122,12 @@ class LanceCollection(VectorCollection):
 
     def _nearest(
         self, query: NDArray[np.float32], limit: int, selection: EntryFilter
-    ) -> Sequence[StoredEntry]:
+    ) -> Sequence[tuple[str, NDArray[np.float32]]]:
         with self._store.using():
             search = self._table.search(query).distance_type("cosine")
             search = search.where(_condition(selection), prefilter=True).limit(limit)
-            rows = search.select([*TEXTS, "vector", "_distance"]).to_arrow().to_pylist()
-        return [
-            StoredEntry._make(
-                (*(row[name] for name in TEXTS), np.array(row["vector"], dtype=np.float32))
-            )
-            for row in rows
-        ]
+            rows = search.select(["id", "vector", "_distance"]).to_arrow().to_pylist()
+        return [(row["id"], np.array(row["vector"], dtype=np.float32)) for row in rows]
 
     def _delete(self, selection: EntryFilter) -> int:
         with self._store.using(writing=self.name):
@@ -151,7 +146,7 @@ def _schema(meta: CollectionMeta) -> Any:
 
 def _condition(selection: EntryFilter) -> str:
     """Return a condition for DataFusion, whose literals only double their quotes."""
-    condition, values = sql_condition(selection, "contains(tags, ?)")
+    condition, values = sql_condition(selection)
     literals = iter(values)
     first, *rest = condition.split("?")
     return first + "".join("'" + next(literals).replace("'", "''") + "'" + part for part in rest)

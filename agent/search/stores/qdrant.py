@@ -28,13 +28,12 @@ from agent.search.stores.base import (
     META_KEY,
     TEXTS,
     CollectionMeta,
+    Entry,
     EntryFilter,
-    StoredEntry,
     VectorCollection,
     VectorStore,
     read_meta,
     shown_url,
-    split_tags,
 )
 from agent.settings import environment
 from agent.types.events import Notice
@@ -50,8 +49,8 @@ _PORT = 6333
 _KEY_NAME = "QDRANT_API_KEY"  # the variable that other tools for Qdrant use
 _SECONDS = 30  # timeout of one request
 _READ_AT_ONCE = 500  # points of a request: 1 MB of vectors at d = 384; servers accept 32 MiB
-_WRITTEN_AT_ONCE = 100  # payloads have up to 64 KiB
-_FILTERED = ("project", "corpus", "tag")
+_WRITTEN_AT_ONCE = 100  # points of a request
+_FILTERED = ("project", "corpus")
 """Fields that filters use. A server in strict mode rejects fields without an index."""
 
 
@@ -179,7 +178,7 @@ class QdrantCollection(VectorCollection):
         super().__init__(name, model, dimension)
         self._store = store
 
-    def _write(self, rows: Sequence[StoredEntry]) -> int:
+    def _write(self, rows: Sequence[Entry]) -> int:
         """Write the points. A killed call may have written some of them."""
         changes = 0
         for some in _parts([_point(row) for row in rows], _WRITTEN_AT_ONCE):
@@ -198,7 +197,7 @@ class QdrantCollection(VectorCollection):
 
     def _nearest(
         self, query: NDArray[np.float32], limit: int, selection: EntryFilter
-    ) -> Sequence[StoredEntry]:
+    ) -> Sequence[tuple[str, NDArray[np.float32]]]:
         points = self._store.call(
             "query_points",
             self.name,
@@ -206,15 +205,10 @@ class QdrantCollection(VectorCollection):
             query_filter=_filter(selection),
             search_params=models.SearchParams(exact=True),
             limit=limit,
-            with_payload=True,
+            with_payload=["id"],
             with_vectors=True,
         ).points
-        return [
-            StoredEntry._make(
-                (*map(point.payload.get, TEXTS), np.asarray(point.vector, dtype=np.float32))
-            )
-            for point in points
-        ]
+        return [(p.payload["id"], np.asarray(p.vector, dtype=np.float32)) for p in points]
 
     def _delete(self, selection: EntryFilter) -> int:
         count = self._count(selection)
@@ -232,23 +226,16 @@ def _number(name: str) -> str:
     return str(uuid.UUID(bytes=blake2b(name.encode(), digest_size=16).digest()))
 
 
-def _point(row: StoredEntry) -> Any:
-    """Return a point. A filter compares each `tag`."""
-    texts = dict(zip(TEXTS, row[:-1], strict=True))
-    payload: dict[str, Any] = {**texts, "tag": split_tags(row.tags)}
+def _point(row: Entry) -> Any:
+    payload: dict[str, Any] = dict(zip(TEXTS, row[:-1], strict=True))
     return models.PointStruct(id=_number(row.id), vector=row.vector.tolist(), payload=payload)
 
 
 def _filter(selection: EntryFilter) -> Any:
-    fields = [
-        ("project", () if selection.project is None else (selection.project,)),
-        ("corpus", selection.corpora),
-        *(("tag", (tag,)) for tag in sorted(selection.tags)),
-    ]
     must: list[Any] = [
-        models.FieldCondition(key=field, match=models.MatchAny(any=sorted(values)))
-        for field, values in fields
-        if values
+        models.FieldCondition(key=field, match=models.MatchValue(value=value))
+        for field, value in (("project", selection.project), ("corpus", selection.corpus))
+        if value is not None
     ]
     if selection.ids is not None:
         must.append(models.HasIdCondition(has_id=sorted(map(_number, selection.ids))))

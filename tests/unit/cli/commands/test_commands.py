@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from agent.cli.commands.index import index_command as index
 from agent.cli.commands.search import search_command as search
-from agent.search.stores import Entry, Fields, open_store
+from agent.search.stores import Entry, open_store
 from tests.support.corpora import FILES, quiet
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -52,7 +52,7 @@ class Call:
 
     def fill_own(self) -> None:
         with open_store(self.own, quiet) as store:
-            entry = Entry("a", "b", np.ones(2, dtype=np.float32), Fields("p", "docs"))
+            entry = Entry("a", "b", "p", "docs", np.ones(2, dtype=np.float32))
             store.collection("team", "m", 2).upsert([entry])
 
     def own_collections(self) -> list[tuple[str, int]]:
