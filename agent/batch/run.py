@@ -124,7 +124,7 @@ async def _check_price(settings: Settings) -> None:
 
     A server that does not answer passes. Raises ConfigurationError.
     """
-    from agent.llm import find_price, read_price
+    from agent.llm import read_price
     from agent.wiring import Connections, make_clock
 
     if settings.prices is not None:
@@ -132,10 +132,11 @@ async def _check_price(settings: Settings) -> None:
         return
     try:
         async with contextlib.AsyncExitStack() as stack:
-            chosen = await Connections(stack, time_left=make_clock(_LIST_SECONDS)).choose(settings)
+            connections = Connections(stack, time_left=make_clock(_LIST_SECONDS))
+            _, price = await connections.choose(settings)
     except ProviderError:
         return
-    if (chosen.price or find_price(chosen.chat.model)) is None:
+    if price is None:
         raise ConfigurationError(
             "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICES "
             "to IN,OUT (US dollars per million tokens)"

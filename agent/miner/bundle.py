@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -91,7 +90,7 @@ def make_bundle(root: Path | None = None) -> Bundle:
     """
     root = root or Path(__file__).resolve().parents[2]
     files = carried_files(root)
-    requirements = needed(root, files)
+    requirements = needed(files)
     entries = "".join(f"{key!r}: {as_literal(text)},\n" for key, text in files.items())
     body = "".join(
         (
@@ -147,9 +146,9 @@ def _plain_literal(text: str) -> str:
 # ------------------------------------------------------------------------------------- requirements
 
 
-def needed(root: Path, files: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+def needed(files: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
     """(import name, package, requirement) of the declared packages that code or strings name."""
-    declared = declared_packages(root)
+    declared = declared_packages()
     names: set[str] = set()
     for name, text in files.items():
         if name.endswith(".py"):
@@ -169,22 +168,18 @@ def _names(tree: ast.Module) -> Iterator[str]:
             yield node.value.partition(".")[0]
 
 
-def declared_packages(root: Path) -> Mapping[str, str]:
+def declared_packages() -> Mapping[str, str]:
     """Import name -> requirement, of each installed package that is declared without an extra.
 
     Raises ConfigurationError.
     """
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-        lines = list(project["dependencies"])
-    except FileNotFoundError:
-        try:
-            given = metadata.requires("patchshot") or []
-        except metadata.PackageNotFoundError:
-            raise ConfigurationError(
-                "the declared packages are not known: install Patchshot (pip install -e .) first"
-            ) from None
-        lines = [line for line in given if "extra ==" not in line]
+        given = metadata.requires("patchshot") or []
+    except metadata.PackageNotFoundError:
+        raise ConfigurationError(
+            "the declared packages are not known: install Patchshot (pip install -e .) first"
+        ) from None
+    lines = [line for line in given if "extra ==" not in line]
     requirements = {_distribution(line): line for line in lines}
     return {
         name: requirements[distribution]
@@ -254,10 +249,9 @@ def _entry(tree: ast.Module) -> BundleCheck:
     """A literal `def agent_main(input)` at the top level; a name bound otherwise is refused."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "agent_main":
-            parameters = [argument.arg for argument in node.args.posonlyargs + node.args.args]
-            fits = bool(parameters) and len(parameters) - len(node.args.defaults) <= 1
-            shown = f"line {node.lineno}: def agent_main({', '.join(parameters)})"
-            return BundleCheck("entry", fits, shown)
+            parameters = ast.unparse(node.args)
+            shown = f"line {node.lineno}: def agent_main({parameters})"
+            return BundleCheck("entry", parameters == "input", shown)
     return BundleCheck("entry", False, "there is no `def agent_main` at the top level")
 
 

