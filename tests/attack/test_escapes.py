@@ -171,7 +171,7 @@ def test_json_says_the_same_in_printable_characters(home: Path, provider: Script
 
 
 def test_only_a_few_modules_write_to_the_streams() -> None:
-    """All else passes through `agent.shared.terminal`; workers write frames to a pipe."""
+    """All else passes through `agent.shared.terminal`."""
     writes = re.compile(r"print|click\.s?echo|sys\.(__)?std(out|err)(__)?\.(write|buffer)(\.\w+)?")
     found = {
         str(path.relative_to(ROOT))
@@ -185,5 +185,4 @@ def test_only_a_few_modules_write_to_the_streams() -> None:
         "agent/cli/__init__.py",  # its own words, when the streams may be closed
         "agent/cli/commands/common.py",  # bytes to stdout
         "agent/cli/options.py",  # help
-        "agent/retrieval/index/index.py",  # frames to the process that started it
     }

@@ -1,8 +1,7 @@
-"""What the user sets for ranking acts through the commands: bonus, words, floor."""
+"""What the user sets for ranking acts through the commands."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,18 +14,6 @@ from tests.support.scripted_provider import ScriptedProvider
 pytestmark = pytest.mark.e2e
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
-FILES = {
-    "shop/cart.py": 'def total(prices):\n    """Sum of the prices."""\n    return sum(prices)\n',
-    "shop/colors.py": "def paint(text):\n    return text\n",
-    "shop/names.py": "def clean(name):\n    return name.strip()\n",
-}
-
-QUERY = "the sum of the prices is wrong"
-
-
-@pytest.fixture
-def repository(make_repository: MakeRepository) -> Path:
-    return make_repository(FILES)
 
 
 @pytest.mark.slow
@@ -47,18 +34,3 @@ def test_no_code_is_sent_only_if_the_user_insists(
         assert "no code fits into the context" in refused.stderr
         run_agent(*solve, home=tmp_path, PATCHSHOT_ALLOW_EMPTY_CONTEXT="1", **theirs)
         assert provider.chats
-
-
-@pytest.mark.slow
-def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> None:
-    issue = tmp_path / "issue.md"
-    issue.write_text(f"# {QUERY}\n")
-    paths = []
-    for floor in ("0", "0.9"):
-        done = run_agent(
-            "context", "--problem", str(issue), "--repo", str(repository), "--json",
-            home=tmp_path, PATCHSHOT_CONTEXT_FLOOR=floor,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        paths.append({piece["path"] for piece in json.loads(done.stdout)["pieces"]})
-    assert paths[1] == {"shop/cart.py"} < paths[0]

@@ -95,13 +95,6 @@ def test_variants_of_the_markers(block: str) -> None:
     assert read_blocks(block) == (SearchReplace("a.py", "old\n", "new\n"),)
 
 
-def test_prose_between_blocks_of_one_file() -> None:
-    assert read_blocks(f"a.py\n{BLOCK}And another one:\n{BLOCK.replace('old', 'x')}") == (
-        SearchReplace("a.py", "old\n", "new\n"),
-        SearchReplace("a.py", "x\n", "new\n"),
-    )
-
-
 def test_conflict_markers_are_edited_with_longer_markers() -> None:
     conflict = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> main\n"
     text = f"a.py\n<<<<<<<<< SEARCH\n{conflict}=========\nb\n>>>>>>>>> REPLACE\n"

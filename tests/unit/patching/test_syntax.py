@@ -89,11 +89,6 @@ def test_what_only_the_exact_grammar_refuses_is_left_to_the_target() -> None:
     assert doubtful([change]) == ("a.py",)
 
 
-def test_warnings_of_the_parser_are_no_errors() -> None:
-    assert check_syntax([edit("a.py", GOOD, GOOD + 'x = "\\d"\n')]) == ()
-    assert doubtful([edit("a.py", GOOD, GOOD + 'x = "\\d"\n')]) == ()
-
-
 def test_depth_is_no_error() -> None:
     deep = "x = " + "(" * 5000 + ")" * 5000 + "\n"
     assert check_syntax([edit("a.json", "[]", "[" * 100_000)]) == ()

@@ -92,11 +92,6 @@ def test_a_numbered_blank_line_at_the_end_is_not_lost() -> None:
     )
 
 
-def test_numbers_out_of_order_are_no_line_numbers() -> None:
-    text = numbered(TOTAL, "{n}: ").replace("13:", "15:")
-    assert refused(SOURCE, text, FLOAT) == "no-match"
-
-
 def test_kept_lines_keep_their_own_trailing_space() -> None:
     text = "a = 1   \nb = 2\t\nc = 3\n"
     assert applied(text, "a = 1\nb = 2\nc = 3\n", "a = 1\nb = 5\nc = 3\n") == (
@@ -278,14 +273,6 @@ def test_a_huge_file_takes_less_than_two_seconds(slip: object, repeated: bool) -
     started = time.process_time()
     find(text, search, search.replace("compute", "c") + "z\n")
     assert time.process_time() - started < 2
-
-
-def test_a_blank_that_was_quoted_to_the_letter_can_be_taken_away() -> None:
-    edit = SearchReplace("a.md", "one  \ntwo \nthree\n", "one\ntwo\nthree\n")
-    files = MemoryFiles({"a.md": "one  \ntwo\nthree\n"})
-    outcome = apply_proposal(PatchProposal((edit,)), files)
-    assert isinstance(outcome, AppliedPatch), outcome
-    assert outcome.changes[0].after == b"one\ntwo\nthree\n"
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,10 @@ importlib.reload(x)
 '''
 
 
-def test_python() -> None:
-    assert found("python", PYTHON) == [(6, 6), (7, 7), (8, 11), (12, 12), (13, 14)]
-
-
 @pytest.mark.parametrize(
     ("language", "source", "expected"),
     [
+        ("python", PYTHON, [(6, 6), (7, 7), (8, 11), (12, 12), (13, 14)]),
         (
             "javascript",
             "import {\n  a,\n} from 'b';\nconst c = require('c');\nimport('d');\nlet e = 1;",
@@ -66,7 +63,7 @@ def test_python() -> None:
         ("brainfuck", "import a", []),
     ],
 )
-def test_other_languages(language: str, source: str, expected: list[tuple[int, int]]) -> None:
+def test_import_statements(language: str, source: str, expected: list[tuple[int, int]]) -> None:
     assert found(language, source) == expected
 
 
@@ -132,7 +129,3 @@ def packed(symbol: str, **options: float) -> ContextBundle:
 def test_what_the_code_uses_is_shown(line: str, expected: bool) -> None:
     text = packed("Basket.total", support_share=0.5).text
     assert (f"\n{line}\n" in text) is expected
-
-
-def test_without_support_nothing_is_added() -> None:
-    assert "LIMIT = 3" not in packed("Basket.total", support_share=0).text

@@ -12,13 +12,7 @@ from agent.retrieval.embedding import (
 )
 from agent.retrieval.embedding import static as module
 from agent.retrieval.index.contents import PieceTerms
-from agent.retrieval.index.words import Terms
-from agent.retrieval.ranking.lexical import make_query
-from agent.types import Problem
-from tests.support.models import static_bytes
 from training.writing import write_static
-
-WORDS = {"alpha": (1.0, 0.0, 0.5), "beta": (0.0, 1.0, 0.0), "gamma": (0.2, 0.2, -1.0)}
 
 
 def encoder_of(folder: Path, data: bytes, name: str = "s.npz") -> StaticEncoder:
@@ -73,14 +67,3 @@ def test_a_piece_is_the_weighted_sum_of_its_terms(
     top = np.abs(wanted).max(axis=1, keepdims=True)
     np.testing.assert_allclose(found, wanted * 127 / np.maximum(top, 1e-12), atol=0.51)
     assert np.abs(found).max(axis=1).tolist() == [127.0 if t else 0.0 for t in top[:, 0]]
-
-
-def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path: Path) -> None:
-    encoder = encoder_of(tmp_path, static_bytes(WORDS, (2.0, 1.0)))
-    terms = make_query(Problem("alpha", "beta unheard"), Terms())
-    query = encoder.query(terms.hashes, terms.weights)
-    assert query.dtype == np.float32
-    assert float(np.linalg.norm(query)) == pytest.approx(1.0)
-    assert query[0] > query[1] > 0.0  # the title weighs more
-    unheard = make_query(Problem("unheard", ""), Terms())
-    assert not encoder.query(unheard.hashes, unheard.weights).any()

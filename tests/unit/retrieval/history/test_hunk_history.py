@@ -46,20 +46,6 @@ def grow(root: Path, path: str, word: str, subject: str) -> str:
     return run_git(root, "rev-parse", "HEAD").strip()
 
 
-def test_a_partial_clone_is_no_corpus_until_it_is_whole(
-    root: Path, cache: Path, tmp_path: Path
-) -> None:
-    run_git(root, "config", "uploadpack.allowFilter", "true")
-    run_git(tmp_path, "clone", "-q", "--filter=blob:none", f"file://{root}", "partial")
-    clone = tmp_path / "partial"
-    snapshot = take_snapshot(clone)
-    source = HunkSource(HunkHistory(cache, ignore))
-    with pytest.raises(CorpusUnavailable, match="no commit history"):
-        source.passages(snapshot, QUIET)
-    run_git(clone, "fetch", "-q", "--refetch", "--no-filter")
-    assert len(source.passages(snapshot, QUIET)) == 3
-
-
 def test_the_corpus(root: Path, cache: Path) -> None:
     source = HunkSource(HunkHistory(cache, ignore))
     found = source.passages(take_snapshot(root), QUIET)

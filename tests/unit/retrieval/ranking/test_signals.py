@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -35,24 +33,16 @@ FILES = {
 PROBLEM = Problem("alpha in client", "beta `gamma`\n\n```\nsend(alpha)\n```\n")
 
 
-def signals_of(
-    files: Mapping[str, str] = FILES,
-    *,
-    problem: Problem = PROBLEM,
-    evidence: Evidence | None = None,
-    static: NDArray[np.float64] | None = None,
-) -> Signals:
+def signals_of(evidence: Evidence, static: NDArray[np.float64] | None = None) -> Signals:
     terms = Terms()
-    query = make_query(problem, terms)
-    corpus = corpus_of(files, query.hashes)
+    query = make_query(PROBLEM, terms)
+    corpus = corpus_of(FILES, query.hashes)
     bags = make_bags(corpus, query, terms)
-    found = Evidence() if evidence is None else evidence
-    mentions = read_mentions(problem)
-    return measure(problem, mentions, corpus, bags, query, found, static)
+    return measure(PROBLEM, read_mentions(PROBLEM), corpus, bags, query, evidence, static)
 
 
 def size() -> int:
-    return len(signals_of().corpus.piece_file)
+    return len(signals_of(Evidence()).corpus.piece_file)
 
 
 def cosines() -> NDArray[np.float64]:
@@ -67,7 +57,7 @@ def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     evidence.add_file(3, Reason("path", 0.8, ""))
     evidence.add_file(3, Reason("churn", 0.7, ""))
     evidence.add_piece(2, Reason("history-function", 0.5, ""))
-    found = signals_of(evidence=evidence, static=cosines())
+    found = signals_of(evidence, cosines())
     known = normalised(np.clip(np.nan_to_num(cosines(), nan=0.0), 0.0, None))
     files = (
         found.file_columns["file-best"]
@@ -89,7 +79,7 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> 
         evidence = Evidence()
         for reason in order:
             evidence.add_file(3, reason)
-        found = signals_of(evidence=evidence, static=cosines())
+        found = signals_of(evidence, cosines())
         pieces, _ = choose_candidates(found, 4)
         rows.append((found.files.tobytes(), piece_matrix(found, pieces).tobytes()))
     assert rows[0] == rows[1]
