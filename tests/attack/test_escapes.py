@@ -14,7 +14,6 @@ import pytest
 
 from tests.conftest import ROOT, run_git
 from tests.support.agent_process import AGENT, agent_environment
-from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 
 # A window title, "clear the screen", C1 CSI, backspace, a bidirectional override, a bare return.
@@ -96,7 +95,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider([Good(REPLIES["no match"]), Good(REPLIES["no JSON"])]) as provider:
+    with ScriptedProvider([REPLIES["no match"], REPLIES["no JSON"]]) as provider:
         yield provider
 
 

@@ -26,7 +26,6 @@ from tests.attack.host_cases import (
 )
 from tests.conftest import run_git
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good
 from tests.support.images import require_container
 from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
@@ -90,7 +89,7 @@ class Target:
     def solve(
         self, *arguments: str, reply: str = _REPLY, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        with ScriptedProvider([Good(reply)]) as provider:
+        with ScriptedProvider([reply]) as provider:
             return self.run(
                 *("solve", "--problem", "issue.md", "--repo", str(self.root), *arguments),
                 PATCHSHOT_BASE_URL=provider.base_url,

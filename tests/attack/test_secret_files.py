@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
@@ -69,8 +68,8 @@ def repository(make_repository: Callable[[Mapping[str, str | bytes]], Path]) -> 
     return root
 
 
-def act(**fields: object) -> Good:
-    return Good(json.dumps(fields))
+def act(**fields: object) -> str:
+    return json.dumps(fields)
 
 
 TEST = {
@@ -82,15 +81,13 @@ TEST = {
 }
 READ = [{"path": path} for path in (*FILES, ".env.local") if path != "store.jks"]
 SCRIPT = [
-    Good(json.dumps({"thought": "x", "edits": [BAD], "reproduction_test": TEST})),
-    Good(
-        json.dumps(
-            {
-                "thought": "x",
-                "edits": [{**BAD, "replace": "return b // a"}],
-                "reproduction_test": TEST,
-            }
-        )
+    json.dumps({"thought": "x", "edits": [BAD], "reproduction_test": TEST}),
+    json.dumps(
+        {
+            "thought": "x",
+            "edits": [{**BAD, "replace": "return b // a"}],
+            "reproduction_test": TEST,
+        }
     ),
     act(action="read", files=READ),
     act(action="search", query="z4Pk", exact=True),
@@ -118,7 +115,7 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
             home=home, limit=400,
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
         )  # fmt: skip
-    sent = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in provider.requests)
+    sent = "\n".join(json.dumps(request.json, ensure_ascii=False) for request in provider.requests)
     assert len(provider.chats) == len(SCRIPT), done.stderr
     assert "assert 2 == 3" in sent
     assert "stray.py" in sent

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.shared.files import REPORT_MARK
 from tests.conftest import ROOT, run_git
-from tests.support.agent_process import AGENT, agent_environment, run_agent
-from tests.support.behaviours import Good, Malformed
+from tests.support.agent_process import AGENT, agent_environment
+from tests.support.behaviours import MALFORMED
 from tests.support.fingerprint import fingerprint
-from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import require_sandbox
+from tests.support.loopback import Scripted, loopback
+from tests.support.sandboxes import require_bwrap
+from tests.support.user import User
 
 pytestmark = pytest.mark.e2e
 
@@ -48,40 +49,14 @@ TEST = {
 REPLY = json.dumps({"thought": "slice", "edits": [EDIT], "reproduction_test": TEST})
 
 
-class User:
-    """A person with a home of their own who calls the command."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        home.mkdir()
-        self.issue = home / "issue.md"
-        self.issue.write_text(ISSUE)
-
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return run_agent(*arguments, home=self.home, limit=110, **variables)
-
-    def ok(self, *arguments: str, **variables: str) -> str:
-        done = self.run(*arguments, **variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def solve(self, repository: Path, script: list[Any], *arguments: str, **variables: str):
-        with ScriptedProvider(script) as provider:
-            done = self.run(
-                "solve", "--problem", str(self.issue), "--repo", str(repository), *arguments,
-                PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model, **variables,
-            )  # fmt: skip
-        return done, provider
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> User:
-    return User(tmp_path / "home")
-
-
 @pytest.fixture
 def repository(make_repository: MakeRepository) -> Path:
     return make_repository(FILES)
+
+
+@pytest.fixture
+def user(tmp_path: Path, repository: Path) -> User:
+    return User(tmp_path / "home", repository, ISSUE)
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -99,39 +74,34 @@ def test_help_loads_nothing_heavy() -> None:
     assert "LOADED []" in done.stdout, done.stdout[-500:] + done.stderr
 
 
-def test_search_finds_the_function_and_says_why(user: User, repository: Path) -> None:
-    table = user.ok("search", "cart total of prices", "--repo", str(repository), "--explain")
+def test_search_finds_the_function_and_says_why(user: User) -> None:
+    table = user.ok("search", "cart total of prices", *user.task[2:], "--explain")
     assert "Cart.total" in table.splitlines()[0]
     assert any("  lexical" in line for line in table.splitlines())
-    assert table == user.ok("search", "cart total of prices", "--repo", str(repository), "-v")
-    found = json.loads(
-        user.ok("search", "--problem", "issue.md", "--repo", str(repository), "--json")
-    )
-    assert found["results"][0]["symbol"] == "Cart.total"
-    assert found["results"][0]["reasons"]
+    (first, *_) = user.read("search", *user.task)["results"]
+    assert first["symbol"] == "Cart.total"
+    assert first["reasons"]
 
 
 @pytest.mark.slow
-def test_context_shows_the_code_and_the_receipt(user: User, repository: Path) -> None:
-    arguments = ("context", "--problem", "issue.md", "--repo", str(repository))
-    shown = user.ok(*arguments)
+def test_context_shows_the_code_and_the_receipt(user: User) -> None:
+    shown = user.ok("context", *user.task)
     assert "### shop/cart.py:L" in shown
     assert "## Receipt" in shown
-    receipt = json.loads(user.ok(*arguments, "--json"))
+    receipt = user.read("context", *user.task)
     assert receipt["tokens"] <= receipt["budget"]
     assert "return sum(self.prices[1:])" in receipt["text"]
-    assert user.ok(*arguments, "--prompt").startswith("[system]\n")
+    assert user.ok("context", *user.task, "--prompt").startswith("[system]\n")
 
 
 def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> None:
-    reply = user.home / "reply.json"
-    reply.write_text(REPLY)
+    (user.home / "reply.json").write_text(REPLY)
     before = fingerprint(repository)
-    diff = user.ok("apply", "--reply", str(reply), "--repo", str(repository))
+    diff = user.ok("apply", "--reply", "reply.json", *user.task[2:])
     assert fingerprint(repository) == before
     (user.home / "fix.diff").write_text(diff)
     run_git(repository, "apply", "--check", str(user.home / "fix.diff"))
-    user.ok("apply", "--reply", str(reply), "--repo", str(repository), "--apply")
+    user.ok("apply", "--reply", "reply.json", *user.task[2:], "--apply")
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
 
 
@@ -139,10 +109,13 @@ def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> Non
 def test_a_recorded_run_is_replayed_offline_and_refused_once_the_prompt_has_changed(
     user: User, repository: Path
 ) -> None:
-    require_sandbox()
-    done, _ = user.solve(repository, [Good(REPLY)], "--record", "run.jsonl")
+    require_bwrap()
+    done, _ = user.solve([REPLY], "--record", "run.jsonl")
     assert done.returncode == 0, done.stderr
-    again = ("solve", "--problem", "issue.md", "--repo", str(repository), "--replay", "run.jsonl")
+    over, provider = user.solve([REPLY], "--record", "run.jsonl")
+    assert (over.returncode, provider.chats) == (2, [])
+    assert "--record run.jsonl: the file exists" in over.stderr
+    again = ("solve", *user.task, "--replay", "run.jsonl")
     assert user.ok(*again) == done.stdout
     (repository / "shop/cart.py").write_text(FILES["shop/cart.py"].replace("prices", "amounts"))
     changed = user.run(*again)
@@ -152,9 +125,9 @@ def test_a_recorded_run_is_replayed_offline_and_refused_once_the_prompt_has_chan
 
 
 def test_solve_verifies_a_patch_and_writes_nothing_unasked(user: User, repository: Path) -> None:
-    require_sandbox()
+    require_bwrap()
     before = fingerprint(repository)
-    done, _ = user.solve(repository, [Good(REPLY)], "--output", "fix.diff")
+    done, _ = user.solve([REPLY], "--output", "fix.diff")
     assert done.returncode == 0, done.stderr
     assert fingerprint(repository) == before
     assert (user.home / "fix.diff").read_text() == done.stdout
@@ -164,12 +137,12 @@ def test_solve_verifies_a_patch_and_writes_nothing_unasked(user: User, repositor
 @pytest.mark.slow
 def test_given_tests_decide_and_the_model_is_not_told_which(user: User, repository: Path) -> None:
     """The row lies in the repository itself, and the one repair call says that they fail."""
-    require_sandbox()
+    require_bwrap()
     hidden, kept = "tests/test_names.py::test_of_the_row", "tests/test_names.py::test_clean"
     row = {"FAIL_TO_PASS": json.dumps([hidden]), "PASS_TO_PASS": [kept], "patch": "the answer"}
     (repository / "row.json").write_text(json.dumps(row))
     given = ("--tests-from", str(repository / "row.json"), "--json", "--no-iterative")
-    done, provider = user.solve(repository, [Good(REPLY)], *given)
+    done, provider = user.solve([REPLY], *given)
     result = json.loads(done.stdout)
     assert (done.returncode, result["status"], result["verdict"]) == (6, "broken", "regressed")
     assert result["attempts"][-1]["validation"]["known_missed"] == [hidden]
@@ -182,7 +155,7 @@ def test_given_tests_decide_and_the_model_is_not_told_which(user: User, reposito
 
 @pytest.mark.slow
 def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository: Path) -> None:
-    require_sandbox()
+    require_bwrap()
     actions = [
         {"action": "search", "query": "cart total"},
         {"action": "read", "path": "shop/cart.py"},
@@ -190,8 +163,8 @@ def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository:
         {"action": "run_tests", "paths": ["tests/test_names.py"]},
         {"action": "finish", "thought": "slice", "reproduction_test": TEST},
     ]
-    script = [Malformed(), Malformed(), *(Good(json.dumps(action)) for action in actions)]
-    done, provider = user.solve(repository, script, "--json", "--repairs", "1")
+    script = [MALFORMED, MALFORMED, *(json.dumps(action) for action in actions)]
+    done, provider = user.solve(script, "--json", "--repairs", "1")
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert [a["kind"] for a in result["attempts"]] == ["one-shot", "repair", "iterative"]
@@ -201,7 +174,7 @@ def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository:
 
 @pytest.mark.slow
 def test_the_demo_ends_in_tests_that_failed_before_and_pass_after(user: User) -> None:
-    require_sandbox()
+    require_bwrap()
     done = user.run("demo", "--json")
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
@@ -219,21 +192,12 @@ def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
     """The uncommitted state is part of the base, left out, or refused, as asked."""
     cart = repository / "shop/cart.py"
     cart.write_text(cart.read_text().replace("Sum of the prices", "What is to be paid"))
-    arguments = ("context", "--problem", "issue.md", "--repo", str(repository))
+    arguments = ("context", *user.task)
     assert "What is to be paid" in user.ok(*arguments)
     assert "Sum of the prices" in user.ok(*arguments, "--dirty", "ignore")
     refused = user.run(*arguments, "--dirty", "refuse")
     assert refused.returncode == 2
     assert "uncommitted" in refused.stderr
-
-
-@pytest.mark.slow
-def test_solve_applies_the_patch_and_its_test(user: User, repository: Path) -> None:
-    require_sandbox()
-    done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--with-test")
-    assert done.returncode == 0, done.stderr
-    assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
-    assert (repository / "tests/test_total.py").read_text() == TEST["content"]
 
 
 def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository: Path) -> None:
@@ -247,8 +211,73 @@ def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository
     assert " clean" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("issue.md", "--problem", "issue.md")])
-def test_the_issue_is_given_once(user: User, arguments: tuple[str, ...]) -> None:
-    done = user.run("solve", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("agent: give the issue once: ")
+def test_the_help_is_short_and_fits_a_terminal(user: User) -> None:
+    shown = user.ok("solve", "--help", COLUMNS="80")
+    everything = user.ok("solve", "--help-all", COLUMNS="80")
+    assert max(map(len, (shown + everything).splitlines())) <= 80
+    assert len(re.findall(r"^  (?:-\w, )?--", shown, re.MULTILINE)) <= 12
+    assert "more options: agent solve --help-all" in shown
+    assert "--replay PATH" in everything
+
+
+@pytest.mark.parametrize("program", ["agent", "patchshot"])
+def test_shell_completion(program: str, user: User) -> None:
+    variable = f"_{program.upper()}_COMPLETE"
+    source = user.run(**{variable: "bash_source"})
+    assert f"complete -o nosort -F _{program}_completion {program}" in source.stdout
+    words = {"COMP_WORDS": f"{program} solve --max", "COMP_CWORD": "2"}
+    completed = user.run(**{variable: "bash_complete"}, **words)
+    assert {"plain,--max-cost", "plain,--max-calls"} <= set(completed.stdout.split())
+
+
+@pytest.mark.slow
+def test_an_issue_on_github_is_named_by_its_number(user: User) -> None:
+    issue = {"title": "Cart.total leaves out a price", "body": "It is the first.", "number": 12}
+    options = ("--repo", str(user.repository), "--no-tests", "--accept-unverified")
+    with loopback(Scripted(issue)) as server:
+        variables = {"GITHUB_API_URL": server.url, "GITHUB_TOKEN": "ghs_loopback"}
+        for name in ("owner/shop#12", f"{server.url}/owner/shop/issues/12"):
+            done, provider = user.ask([REPLY], "solve", name, *options, **variables)
+            assert done.returncode == 0, done.stderr
+            assert "It is the first." in provider.chats[0].prompt
+            assert "ghs_loopback" not in done.stderr + done.stdout
+    assert [request.target for request in server.requests] == ["/repos/owner/shop/issues/12"] * 2
+    tokens = {request.headers["authorization"] for request in server.requests}
+    assert tokens == {"Bearer ghs_loopback"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("pytst tests", "failed to execute pytst"),
+        ("cd nowhere && pytest", "can't cd to nowhere"),
+    ],
+)
+def test_a_test_command_that_does_not_start_ends_the_run_before_a_call(
+    command: str, reason: str, user: User
+) -> None:
+    require_bwrap()
+    done, provider = user.solve([REPLY], "--test-cmd", command, "--json")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (2, "usage"), done.stderr
+    assert all(text in done.stderr.splitlines()[-1] for text in ("--test-cmd", command, reason))
+    assert provider.chats == []
+
+
+@pytest.mark.slow
+def test_shell_operators_of_a_test_command_are_run_by_a_shell(user: User) -> None:
+    require_bwrap()
+    command = "cd shop && python -m pytest -q ../tests | tee /tmp/log && exit 0"
+    done, _ = user.solve([REPLY], "--test-cmd", command, "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    passed = result["attempts"][0]["validation"]["pass_to_pass"]
+    assert passed == ["tests/test_names.py::test_clean"]
+
+
+@pytest.mark.slow
+def test_a_test_command_that_only_fails_gives_no_more_than_unverified(user: User) -> None:
+    require_bwrap()
+    done, _ = user.solve([REPLY], "--test-cmd", "echo hi && false")
+    assert done.returncode == 11
+    assert "the test command fails on the base (exit code 1)" in done.stderr

@@ -13,9 +13,10 @@ import yaml
 from tests.conftest import ROOT
 from tests.support.action_runner import ActionRunner, read_action
 from tests.support.agent_process import agent_environment
-from tests.support.behaviours import Good
 from tests.support.forge_server import ForgeServer
 from tests.support.scripted_provider import ScriptedProvider
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -36,7 +37,7 @@ class Job:
     def __init__(self, folder: Path, repository: Path, forge: ForgeServer) -> None:
         self.forge = forge
         self.repository = repository
-        self.provider = ScriptedProvider([Good(REPLY)])
+        self.provider = ScriptedProvider([REPLY])
         home = folder / "home"
         home.mkdir()
         variables = agent_environment(
@@ -78,10 +79,9 @@ def job(make_repository: MakeRepository, tmp_path: Path) -> Iterator[Job]:
         yield Job(tmp_path, repository, forge)
 
 
-slow = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
+slow = pytest.mark.slow
 
 
-@pytest.mark.e2e
 def test_no_text_of_an_event_stands_in_a_script() -> None:
     pages = [ROOT / "action.yml", *sorted((ROOT / "docs/guide").glob("*.md"))]
     for page in pages:
@@ -104,7 +104,6 @@ def scripts(node: object) -> Iterator[str]:
             yield from scripts(value)
 
 
-@pytest.mark.e2e
 def test_the_documented_workflow_asks_for_no_more_than_it_needs() -> None:
     text = (ROOT / "docs/guide/github-action.md").read_text("utf-8")
     workflow = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
@@ -117,54 +116,56 @@ def test_the_documented_workflow_asks_for_no_more_than_it_needs() -> None:
     assert {*given} <= {*read_action()["inputs"]}
 
 
-class TestRunning:
-    pytestmark = slow
+@slow
+def test_a_labelled_issue_becomes_a_pull_request(job: Job) -> None:
+    (job.repository / "installed.txt").write_text("by an earlier step of the job\n")
+    assert job.run() == 0, job.runner.log
+    [opened] = job.forge.opened
+    assert opened["head"] == "patchshot/issue-12-5"
+    assert opened["body"].endswith("Fixes owner/name#12\n")
+    assert job.runner.outputs == {
+        "verdict": "unverified", "pull-request": f"{job.forge.url}/owner/name/pull/1",
+    }  # fmt: skip
+    assert not job.forge.comments
+    assert "UNVERIFIED" in (job.runner.folder / "summary.md").read_text()
+    assert sorted(path.name for path in job.repository.iterdir()) == [
+        ".git", "agent", "calc.py", "installed.txt", "pip",
+    ]  # fmt: skip
+    assert job.forge.token not in job.runner.log
+    assert "model-key" not in job.runner.log
 
-    def test_a_labelled_issue_becomes_a_pull_request(self, job: Job) -> None:
-        (job.repository / "installed.txt").write_text("by an earlier step of the job\n")
-        assert job.run() == 0, job.runner.log
-        [opened] = job.forge.opened
-        assert opened["head"] == "patchshot/issue-12-5"
-        assert opened["body"].endswith("Fixes owner/name#12\n")
-        assert job.runner.outputs == {
-            "verdict": "unverified", "pull-request": f"{job.forge.url}/owner/name/pull/1",
-        }  # fmt: skip
-        assert not job.forge.comments
-        assert "UNVERIFIED" in (job.runner.folder / "summary.md").read_text()
-        assert sorted(path.name for path in job.repository.iterdir()) == [
-            ".git", "agent", "calc.py", "installed.txt", "pip",
-        ]  # fmt: skip
-        assert job.forge.token not in job.runner.log
-        assert "model-key" not in job.runner.log
 
-    def test_a_patch_that_is_not_accepted_becomes_a_comment(self, job: Job) -> None:
-        assert job.run(accept=False) == 0, job.runner.log
-        assert not job.forge.opened
-        [(number, body)] = job.forge.comments
-        assert number == 12
-        assert body.startswith("No pull request was opened.")
-        assert "+    return a + b" in body
-        assert job.runner.outputs["pull-request"] == ""
+@slow
+def test_a_patch_that_is_not_accepted_becomes_a_comment(job: Job) -> None:
+    assert job.run(accept=False) == 0, job.runner.log
+    assert not job.forge.opened
+    [(number, body)] = job.forge.comments
+    assert number == 12
+    assert body.startswith("No pull request was opened.")
+    assert "+    return a + b" in body
+    assert job.runner.outputs["pull-request"] == ""
 
-    def test_a_text_instead_of_a_number(self, job: Job) -> None:
-        text = f"--help\n{HOSTILE}"
-        assert job.run(issue=text, variables={"GITHUB_EVENT_NAME": "workflow_dispatch"}) == 0
-        assert len(job.forge.opened) == 1, job.runner.log
-        assert HOSTILE.split('"')[0] in job.provider.chats[0].prompt
-        assert not (job.repository / "canary").exists()
 
-    @pytest.mark.parametrize(
-        ("variables", "message"),
-        [
-            ({"GITHUB_ACTOR": "stranger"}, "stranger may not write"),
-            ({"GITHUB_TRIGGERING_ACTOR": "stranger"}, "stranger may not write"),
-            ({"GITHUB_EVENT_NAME": "pull_request_target"}, "not on pull_request_target"),
-        ],
-    )
-    def test_a_stranger_starts_no_run(
-        self, job: Job, variables: Mapping[str, str], message: str
-    ) -> None:
-        assert job.run(variables=variables) == 2
-        assert message in job.runner.log
-        assert not job.provider.chats
-        assert not job.forge.comments
+@slow
+def test_a_text_instead_of_a_number(job: Job) -> None:
+    text = f"--help\n{HOSTILE}"
+    assert job.run(issue=text, variables={"GITHUB_EVENT_NAME": "workflow_dispatch"}) == 0
+    assert len(job.forge.opened) == 1, job.runner.log
+    assert HOSTILE.split('"')[0] in job.provider.chats[0].prompt
+    assert not (job.repository / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"GITHUB_ACTOR": "stranger"}, "stranger may not write"),
+        ({"GITHUB_TRIGGERING_ACTOR": "stranger"}, "stranger may not write"),
+        ({"GITHUB_EVENT_NAME": "pull_request_target"}, "not on pull_request_target"),
+    ],
+)
+@slow
+def test_a_stranger_starts_no_run(job: Job, variables: Mapping[str, str], message: str) -> None:
+    assert job.run(variables=variables) == 2
+    assert message in job.runner.log
+    assert not job.provider.chats
+    assert not job.forge.comments

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support.agent_process import agent_environment
-from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
@@ -87,7 +86,7 @@ def test_solve_calls_the_model(repository: Path, tmp_path: Path) -> None:
         "edits": [{"path": "shop.py", "search": "number * 3", "replace": "number * 2"}],
         "reproduction_test": {"path": "tests/test_double.py", "content": TEST},
     }
-    with ScriptedProvider([Good(json.dumps(reply))]) as provider:
+    with ScriptedProvider([json.dumps(reply)]) as provider:
         result, _ = call(
             repository,
             tmp_path,

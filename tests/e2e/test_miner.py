@@ -17,12 +17,10 @@ import pytest
 
 from agent.miner.bundle import make_bundle
 from tests.conftest import ROOT, run_git
-from tests.support.behaviours import Good, Slow, Unauthorized
-from tests.support.faults import FaultServer
-from tests.support.faults_dialects import MODEL, Generation
+from tests.support.behaviours import Step, slow, unauthorized
 from tests.support.fingerprint import fingerprint
-from tests.support.miner import Called, Caller, settings_for
-from tests.support.scripted_provider import ScriptedProvider, Step
+from tests.support.miner import MODEL, Called, Caller, Generation, MinerProxy, settings_for
+from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
 
@@ -184,7 +182,7 @@ def test_each_version_gets_its_patch_and_keeps_its_tree(
     before = fingerprint(repository)
     entry = bundle if version.bundled else None
     caller = Caller(cwd=repository, home=home, entry=entry, in_a_loop=version.in_a_loop)
-    with FaultServer(reply=lambda _: GOOD, generation=version.generation) as server:
+    with MinerProxy(GOOD, version.generation) as server:
         variables = {k: v.format(url=server.url) for k, v in version.variables.items()}
         (called,) = caller.call({**TASK, "run_id": OTHER_RUN}, variables)
     assert called.errors == (), called.said
@@ -195,8 +193,7 @@ def test_each_version_gets_its_patch_and_keeps_its_tree(
     assert fingerprint(repository) == before
     applies(patch, repository)
     assert list(home.rglob("*")) == []  # nor is anything left in the caller's home
-    chats = [asked for asked in server.requests if asked.path.endswith("/inference")]
-    assert [asked.body[version.field] for asked in chats] == [version.run]
+    assert [asked.json[version.field] for asked in server.calls] == [version.run]
 
 
 def test_a_container_of_the_contract(repository: Path, home: Path, bundle: Path) -> None:
@@ -210,7 +207,7 @@ def test_a_container_of_the_contract(repository: Path, home: Path, bundle: Path)
     )
     before = fingerprint(repository)
     caller = Caller(cwd=home, home=home, entry=bundle, prefix=container)
-    called = play([Good(GOOD)], caller, V4)
+    called = play([GOOD], caller, V4)
     assert called.errors == (), called.said
     applies(called.value, repository)
     assert fingerprint(repository) == before
@@ -223,7 +220,7 @@ def test_the_bundle_asks_and_answers_like_the_package(
     """Static vectors are too large to carry; a preset without them sends the same prompt."""
     prompts, answers = [], []
     for entry in (None, bundle):
-        with ScriptedProvider([Good(GOOD)]) as provider:
+        with ScriptedProvider([GOOD]) as provider:
             variables = {**V4, **settings_for(provider, PRESET="original")}
             (called,) = Caller(cwd=repository, home=home, entry=entry).call(TASK, variables)
         prompts.append([chat.body for chat in provider.chats])
@@ -242,7 +239,7 @@ def test_a_transport_failure_is_raised(
     bundled: bool, repository: Path, home: Path, bundle: Path
 ) -> None:
     caller = Caller(cwd=repository, home=home, entry=bundle if bundled else None)
-    called = play([Unauthorized()], caller, V4)
+    called = play([unauthorized], caller, V4)
     assert called.value is None
     name = "TransportFailure" if bundled else "ProviderError"
     assert called.errors[0] == name
@@ -257,7 +254,7 @@ def test_the_best_patch_is_there_when_time_runs_out(repository: Path, home: Path
     """The first patch fails a test; the repair call never comes back."""
     require_sandbox()
     caller = Caller(cwd=repository, home=home)
-    script: list[Step] = [Good(BREAKING), Slow(100, Good(GOOD))]
+    script: list[Step] = [BREAKING, slow(100, GOOD)]
     called = play(script, caller, {**V4, "PATCHSHOT_TIMEOUT": "30"})
     assert called.errors == (), called.said
     assert "return 7" in called.value
@@ -290,14 +287,14 @@ def test_with_the_packages_a_fresh_environment_works(
     (site,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
     (site / "packages.pth").write_text(f"{packages}\n")
     caller = Caller(cwd=repository, home=home, entry=bundle, python=str(python))
-    called = play([Good(GOOD)], caller, V4)
+    called = play([GOOD], caller, V4)
     assert called.errors == (), called.said
     applies(called.value, repository)
 
 
 def test_twice_in_one_process(repository: Path, home: Path, bundle: Path) -> None:
     caller = Caller(cwd=repository, home=home, entry=bundle, times=2)
-    with ScriptedProvider([Good(GOOD)]) as provider:
+    with ScriptedProvider([GOOD]) as provider:
         first, second = caller.call(TASK, {**V4, **settings_for(provider)})
     assert first.value == second.value
     assert provider.chats[0].body == provider.chats[1].body
@@ -312,7 +309,7 @@ def test_an_input_without_a_problem(repository: Path, home: Path, bundle: Path) 
 
 def test_a_model_that_never_answers(repository: Path, home: Path) -> None:
     caller = Caller(cwd=repository, home=home)
-    called = play([Slow(100, Good(GOOD))], caller, {**V4, "PATCHSHOT_TIMEOUT": "12"})
+    called = play([slow(100, GOOD)], caller, {**V4, "PATCHSHOT_TIMEOUT": "12"})
     assert called.errors[0] == "ProviderError"  # its server's failure, not ours
     assert called.seconds < 20
 
@@ -320,7 +317,7 @@ def test_a_model_that_never_answers(repository: Path, home: Path) -> None:
 def test_the_worker_ends_with_its_caller(repository: Path, home: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    with ScriptedProvider([Slow(100, Good(GOOD))]) as provider:
+    with ScriptedProvider([slow(100, GOOD)]) as provider:
         caller = Caller(cwd=repository, home=home)
         variables = {**V4, **settings_for(provider), "TMPDIR": str(temporary)}
         process = caller.start(TASK, variables)

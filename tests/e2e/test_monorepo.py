@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good
 from tests.support.pythons import python_with
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
@@ -85,7 +84,7 @@ class Monorepo:
     def solve(
         self, script: Sequence[Any], *arguments: str, inside: str = ".", **variables: str
     ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], ScriptedProvider]:
-        with ScriptedProvider([Good(json.dumps(reply)) for reply in script]) as provider:
+        with ScriptedProvider([json.dumps(reply) for reply in script]) as provider:
             done = self.run(
                 "solve", str(self.home / "issue.md"), "--json", *arguments, inside=inside,
                 PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
@@ -218,7 +217,7 @@ def test_a_patch_cannot_change_what_the_setup_does(shop: Monorepo) -> None:
 
 
 def test_only_setup_network_gives_the_setup_the_network(shop: Monorepo) -> None:
-    with ScriptedProvider([Good("{}")]) as server:
+    with ScriptedProvider(["{}"]) as server:
         ask = f"import urllib.request as r; r.urlopen('{server.base_url}/models', timeout=5)"
         setup = ("--setup-cmd", f'python -c "{ask}" && python make_rates.py')
         done, _, provider = shop.solve([SHOP_FIX], *setup)
@@ -271,7 +270,7 @@ def test_a_failing_setup_ends_the_run_before_a_call(shop: Monorepo) -> None:
 def test_a_retry_keeps_the_folder(monorepo: Monorepo) -> None:
     monorepo.solve([FIX], inside=BILLING)
     [kept] = json.loads(monorepo.run("runs", "--json").stdout)
-    with ScriptedProvider([Good(json.dumps(FIX))]) as provider:
+    with ScriptedProvider([json.dumps(FIX)]) as provider:
         done = monorepo.run(
             "retry", kept["run"], "--comment", "the same again",
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,

@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good, Malformed
-from tests.support.evaluation import bare_repository, dataset_row, write_dataset
+from tests.support.batch_command import RIGHT, WRONG, Bench
+from tests.support.behaviours import MALFORMED
 from tests.support.scripted_provider import ScriptedProvider
-
-Agent = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.support.user import User
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
-def _edit(search: str) -> str:
-    change = {"path": "shop/basket.py", "search": search, "replace": "self.items)"}
-    return json.dumps({"thought": "One too low.", "edits": [change]})
-
-
-def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return run_agent(*arguments, home=folder, limit=200, **settings)
-
-
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `preds.run`: a good reply, one that does not match, one that is none."""
-    folder = tmp_path_factory.mktemp("batch")
-    commit = bare_repository(folder / "repos")
-    script = [Good(_edit("self.items) - 1")), Good(_edit("no such text")), Malformed()]
-    rows = [dataset_row(commit, number) for number in (1, 2, 3)]
-    write_dataset(folder / "d.jsonl", [*rows, dataset_row("f" * 40, 4)])
-    with ScriptedProvider(script) as provider:
-        done = _run(
-            folder, "batch", "--dataset", "d.jsonl", "--repos", "repos", "--output", "preds.json",
-            "--embed", "off", "--no-tests", "--accept-unverified", "--no-iterative",
-            "--repairs", "0", "--json",
-            PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_API_KEY="test-key-that-is-long",
-            PATCHSHOT_MODEL="scripted", PATCHSHOT_PRICES="1,10",
-        )  # fmt: skip
-    assert json.loads(done.stdout)["finished"] == 3, done.stderr
-    return folder
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """It has `preds.run`: a good reply, one that does not match, one that is none."""
+    with ScriptedProvider([RIGHT, WRONG, MALFORMED]) as provider:
+        bench = Bench(tmp_path_factory.mktemp("batch"), provider)
+        bench.rows(*map(bench.row, (1, 2, 3)), bench.row(4, base_commit="f" * 40))
+        bench.variables["PATCHSHOT_PRICES"] = "1,10"
+        assert bench.batch("--repairs", "0")[1]["finished"] == 3, bench.stderr
+    return bench
 
 
-def test_a_run_of_agent_batch_is_reported_with_its_figures(batch: Path) -> None:
-    summary = json.loads((batch / "preds.json").read_text())
-    done = _run(batch, "report", "preds.run", "--json")
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, Any] = json.loads(done.stdout)
+def test_a_run_of_agent_batch_is_reported_with_its_figures(bench: Bench) -> None:
+    figures = bench.read("report", "preds.run")
     assert (figures["instances"], figures["finished"], figures["accepted"]) == (4, 3, 1)
     assert [(c["group"], c["kinds"]) for c in figures["causes"]] == [
         ("unverified", {}),
@@ -65,40 +38,35 @@ def test_a_run_of_agent_batch_is_reported_with_its_figures(batch: Path) -> None:
     assert figures["calls"] == 3
     assert figures["cost_usd"] > 0
     assert figures["seconds"] > 0
-    page = (batch / "report.html").read_text()
+    page = (bench.home / "report.html").read_text()
     assert figures["bytes"] == len(page.encode())
-    for text in ("total_price is one too low", "shop/basket.py", "does not", *summary):
+    for text in ("total_price is 1 too low", "shop/basket.py", "does not", *bench.predictions()):
         assert text in page
 
 
-def test_one_solve_is_reported_too(batch: Path, tmp_path: Path) -> None:
-    result = batch / "preds.run/instances/owner__shop-1/result.json"
+def test_one_solve_is_reported_too(bench: Bench, tmp_path: Path) -> None:
+    result = bench.home / "preds.run/instances/owner__shop-1/result.json"
     shutil.copy(result, tmp_path / "result.json")
-    done = _run(tmp_path, "report", "result.json")
-    assert done.returncode == 0, done.stderr
-    assert "report in report.html" in done.stdout
+    assert "report in report.html" in User(tmp_path).ok("report", "result.json")
     page = (tmp_path / "report.html").read_text()
     assert "one solve" in page
     assert "One too low." in page
     assert 'table class="rows"' not in page
 
 
-def test_a_file_that_is_no_report_is_not_replaced_unasked(batch: Path, tmp_path: Path) -> None:
-    run = str(batch / "preds.run")
+def test_a_file_that_is_no_report_is_not_replaced_unasked(bench: Bench, tmp_path: Path) -> None:
+    user, run = User(tmp_path), str(bench.home / "preds.run")
     (tmp_path / "report.html").write_text("my own page")
-    done = _run(tmp_path, "report", run)
-    assert done.returncode == 2
+    assert user.run("report", run).returncode == 2
     assert (tmp_path / "report.html").read_text() == "my own page"
-    assert _run(tmp_path, "report", run, "--output", "report.html").returncode == 0
-    assert _run(tmp_path, "report", run).returncode == 0  # one of ours is
-    assert _run(tmp_path, "report", run, "-o", "no/such/folder.html").returncode == 2
+    user.ok("report", run, "--output", "report.html")
+    user.ok("report", run)  # one of ours is replaced
+    assert user.run("report", run, "-o", "no/such/folder.html").returncode == 2
     assert not list(tmp_path.glob(".report*"))
 
 
-def test_the_same_run_gives_the_same_bytes(batch: Path) -> None:
-    pages = []
+def test_the_same_run_gives_the_same_bytes(bench: Bench) -> None:
     for seed in ("1", "2"):
-        done = _run(batch, "report", "preds.run", "-o", f"{seed}.html", PYTHONHASHSEED=seed)
-        assert done.returncode == 0, done.stderr
-        pages.append((batch / f"{seed}.html").read_bytes())
-    assert pages[0] == pages[1]
+        bench.ok("report", "preds.run", "-o", f"{seed}.html", PYTHONHASHSEED=seed)
+    first, second = ((bench.home / f"{seed}.html").read_bytes() for seed in ("1", "2"))
+    assert first == second

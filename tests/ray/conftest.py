@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.support.batch_command import Bench
-from tests.support.behaviours import Behaviour
+from tests.support.behaviours import Step
 from tests.support.ray_cluster import RayCluster
 
-MakeBench = Callable[[Sequence[Behaviour]], Bench]
+MakeBench = Callable[[Sequence[Step]], Bench]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,12 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.support.batch_command import RIGHT, WRONG, Bench, Held
-from tests.support.behaviours import Answer, Behaviour, ChatRequest, Good
+from tests.support.behaviours import ChatRequest, Step
 from tests.support.ray_cluster import RayCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
 
-MakeBench = Callable[[Sequence[Behaviour]], Bench]
+MakeBench = Callable[[Sequence[Step]], Bench]
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class TwoReplies:
     go: threading.Event = field(default_factory=threading.Event)
     asked: Counter[str] = field(default_factory=Counter)  # by prompt
 
-    def answer(self, request: ChatRequest) -> Answer:
+    def __call__(self, request: ChatRequest) -> str:
         self.asked[request.prompt] += 1
         if "no such text" not in request.prompt:
-            return Good(WRONG).answer(request)
+            return WRONG
         self.go.wait(200)
-        return Good(RIGHT).answer(request)
+        return RIGHT
 
     def repairs(self) -> int:
         return sum(number for prompt, number in self.asked.items() if "no such text" in prompt)
@@ -41,7 +42,7 @@ class TwoReplies:
 
 def on(cluster: RayCluster, bench: Bench, *more: str) -> tuple[str, ...]:
     """The options of a run on the cluster; its settings are the driver's alone."""
-    bench.settings = cluster.environment
+    bench.variables |= cluster.environment
     return ("--engine", "ray", "--address", cluster.address, *more)
 
 
@@ -52,13 +53,13 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
     bench = make_bench([script])
     bench.rows(*map(bench.row, range(1, 11)))
     with RayCluster() as cluster:
-        process = bench.start(*on(cluster, bench, "--workers", "4"))
-        bench.wait(lambda: script.repairs() == 4)
+        started = bench.begin(*on(cluster, bench, "--workers", "4"))
+        started.wait_until(lambda: script.repairs() == 4)
         lost = cluster.second.jobs()
         assert lost >= 1
         cluster.second.kill()
         script.go.set()
-        code, summary = bench.finish(process)
+        code, summary = bench.finish(started)
         assert code == 0, bench.stderr
         assert (summary["finished"], summary["accepted"], summary["replies"]) == (10, 10, 20)
         assert len(bench.predictions()) == 10
@@ -73,9 +74,9 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
 def test_a_folder_that_a_node_does_not_share_is_refused(
     make_bench: MakeBench, ray_is_here: None
 ) -> None:
-    bench = make_bench([Good(RIGHT)])
-    with RayCluster("--tmpfs", str(bench.folder / "repos")) as cluster:
-        code, summary = bench.run(*on(cluster, bench, "--workers", "3"))
+    bench = make_bench([RIGHT])
+    with RayCluster("--tmpfs", str(bench.home / "repos")) as cluster:
+        code, summary = bench.batch(*on(cluster, bench, "--workers", "3"))
     assert code == 2
     assert "has to be in a shared folder" in summary["message"]
 
@@ -83,27 +84,29 @@ def test_a_folder_that_a_node_does_not_share_is_refused(
 def test_ctrl_c_twice_leaves_nothing_on_the_nodes(
     make_bench: MakeBench, cluster: RayCluster
 ) -> None:
-    held = Held(Good(RIGHT))
-    bench = make_bench([held, Good(RIGHT)])
-    process = bench.start(*on(cluster, bench, "--workers", "2"))
-    bench.wait_for_calls(1)
-    process.send_signal(signal.SIGINT)
-    bench.wait(lambda: "once more to stop" in bench.stderr)
-    process.send_signal(signal.SIGINT)
-    code, summary = bench.finish(process)
+    held = Held(RIGHT)
+    bench = make_bench([held, RIGHT])
+    started = bench.begin(*on(cluster, bench, "--workers", "2"))
+    started.wait_until(lambda: bench.calls == 1)
+    started.process.send_signal(signal.SIGINT)
+    started.wait_for("once more to stop")
+    started.process.send_signal(signal.SIGINT)
+    code, summary = bench.finish(started)
     assert code == 130, bench.stderr
     assert summary["finished"] + summary["pending"] == 3
-    bench.wait(lambda: cluster.head.jobs() + cluster.second.jobs() == 0)
+    deadline = time.monotonic() + 100
+    while cluster.head.jobs() + cluster.second.jobs():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     held.go.set()
-    assert bench.run(*on(cluster, bench))[1]["finished"] == 3
+    assert bench.batch(*on(cluster, bench))[1]["finished"] == 3
 
 
 def test_ray_and_keys_are_not_heard_of(make_bench: MakeBench, cluster: RayCluster) -> None:
-    bench = make_bench([Good(RIGHT)])
-    bench.settings = {"PATCHSHOT_API_KEY": "s3cret-of-the-driver"}
+    bench = make_bench([RIGHT])
+    bench.variables["PATCHSHOT_API_KEY"] = "s3cret-of-the-driver"
     options = on(cluster, bench, "--id", "owner__shop-2")
-    bench.settings = {**bench.settings, "PATCHSHOT_API_KEY": "s3cret-of-the-driver"}
-    code, _ = bench.run(*options, "--quiet")
+    code, _ = bench.batch(*options, "--quiet")
     assert (code, bench.stderr) == (0, "")
     assert bench.provider.chats[0].headers["authorization"] == "Bearer s3cret-of-the-driver"
     for node in (cluster.head, cluster.second):
@@ -115,12 +118,12 @@ def test_ray_and_keys_are_not_heard_of(make_bench: MakeBench, cluster: RayCluste
 def test_another_version_on_a_node_is_refused(
     make_bench: MakeBench, ray_is_here: None, tmp_path: Path
 ) -> None:
-    bench = make_bench([Good(RIGHT)])
+    bench = make_bench([RIGHT])
     module = ROOT / "agent" / "__init__.py"
     other = tmp_path / "other.py"
     other.write_text(module.read_text() + "\n# another release\n")
     with RayCluster("--bind", str(other), str(module)) as cluster:
-        code, _ = bench.run(*on(cluster, bench))
+        code, _ = bench.batch(*on(cluster, bench))
     assert code == 2
     (line,) = bench.stderr.splitlines()
     assert line.startswith("agent: node 127.0.0.3 has patchshot ")

@@ -15,12 +15,11 @@ import pytest
 
 from agent.errors import Status
 from tests.real.languages import LANGUAGE_PROJECTS, LanguageProject
-from tests.real.project import Change, Project, RealProject
-from tests.real.projects import JINJA2, NUM2WORDS, PROJECTS, SQLPARSE
-from tests.support.behaviours import ChatRequest, Good
-from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
+from tests.real.project import Project, RealProject
+from tests.real.projects import JINJA2, NUM2WORDS, PROJECTS
+from tests.support.behaviours import ChatRequest
 from tests.support.fingerprint import fingerprint
-from tests.support.scripted_provider import ScriptedProvider, Step
+from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import (
     Solved,
     apply_in_fresh_clone,
@@ -57,7 +56,7 @@ def run(
     repository = checkout(project)
     home = tmp_path_factory.mktemp("home")
     before = fingerprint(repository)
-    with ScriptedProvider([Good(project.make_reply(repository))]) as provider:
+    with ScriptedProvider([project.make_reply(repository)]) as provider:
         solved = solve(_issue(project, home), repository, provider, home=home, limit=LIMIT)
     assert provider.chats, solved.explain()
     untouched = fingerprint(repository) == before
@@ -125,36 +124,6 @@ def test_fix_lies_in_the_gold_functions(project: RealProject, checkout: Checkout
 def test_one_fix_spans_files_and_one_lies_under_src() -> None:
     assert len(JINJA2.gold_files) == 2
     assert JINJA2.source_root == "src"
-
-
-@pytest.mark.parametrize("case", FAULT_CASES, ids=case_id)
-def test_fault(case: FaultCase, checkout: Checkout, tmp_path: Path) -> None:
-    require_sandbox()
-    repository = checkout(SQLPARSE)
-    before = fingerprint(repository)
-    steps: list[Step] = case.script(_replies(repository))
-    with ScriptedProvider(steps) as provider:
-        solved = solve(
-            _issue(SQLPARSE, tmp_path),
-            repository,
-            provider,
-            home=tmp_path,
-            arguments=case.arguments,
-            settings=case.settings,
-            limit=LIMIT,
-        )
-    assert solved.result.status is case.status, solved.explain()
-    assert solved.exit_code == case.status.exit_code
-    if case.requests is not None:
-        assert len(provider.chats) == case.requests
-    assert tuple(attempt.kind for attempt in solved.result.attempts) == case.kinds
-    assert fingerprint(repository) == before
-
-
-def _replies(repository: Path) -> Replies:
-    splitter = SQLPARSE.gold_files[0]
-    breaks = Change(splitter, r"^( +)self\.level = 0$", r"\1self.level = 1")
-    return Replies(SQLPARSE.make_reply(repository), SQLPARSE.make_reply(repository, (breaks,)))
 
 
 def _issue(project: Project, folder: Path) -> Path:

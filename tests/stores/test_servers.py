@@ -11,7 +11,8 @@ import pytest
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
 from agent.search.stores import EntryFilter, open_store
 from agent.types.events import Event
-from tests.support.qdrant_server import Fault, QdrantServer, qdrant_server
+from tests.support.loopback import Scripted
+from tests.support.qdrant_server import QdrantServer
 from tests.support.stores import DIMENSION, MODEL, Engine, entry, ids_of, unit
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[QdrantServer]:
-    with qdrant_server() as running:
+    with QdrantServer() as running:
         yield running
 
 
@@ -39,8 +40,8 @@ def plain_client(url: str) -> Any:
 
 def test_every_request_carries_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Event] = []
-    with qdrant_server(key="s3cret") as server:
-        place = f"127.0.0.1:{server.server_port}"
+    with QdrantServer(key="s3cret") as server:
+        place = server.address
         with open_store(f"qdrant://:s3cret@{place}", said.append) as store:
             collection = store.collection("things", MODEL, DIMENSION)
             assert collection.upsert([entry("a"), entry("b", unit(0, 1))]) == 2
@@ -76,16 +77,16 @@ def test_a_key_that_no_header_can_carry_is_not_shown(
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault(500, '{"status": {"error": "oops"}}'), "oops"),
-        (Fault(503, "busy"), "busy"),
-        (Fault(200, "<html>Welcome"), ""),
-        (Fault(200, '{"result": [1]}'), ""),
-        (Fault(301, headers={"Location": "https://x"}), ""),
-        (Fault(cut="before"), ""),
+        (Scripted('{"status": {"error": "oops"}}', 500), "oops"),
+        (Scripted("busy", 503), "busy"),
+        (Scripted("<html>Welcome"), ""),
+        (Scripted('{"result": [1]}'), ""),
+        (Scripted(status=301, headers={"Location": "https://x"}), ""),
+        (Scripted(fault="drop"), ""),
     ],
 )
 def test_broken_answers_are_one_line(
-    server: QdrantServer, engine: Engine, fault: Fault, reason: str
+    server: QdrantServer, engine: Engine, fault: Scripted, reason: str
 ) -> None:
     with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
@@ -119,7 +120,7 @@ def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
 
 
 def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:
-    with qdrant_server(keeps_metadata=False) as server:
+    with QdrantServer(keeps_metadata=False) as server:
         engine = Engine("qdrant-url", server.new_url(), tmp_path)
         old = pytest.raises(StoreError, match=r"too old.*1\.16")
         with engine.open() as store, old:

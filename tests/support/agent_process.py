@@ -17,6 +17,12 @@ AGENT = (sys.executable, "-m", "agent")
 """How it is started; with `agent_environment` it is the package of this checkout."""
 
 
+# A shell without job control starts background jobs with SIGINT ignored, and children inherit that;
+# Python then rightly leaves it ignored. GNU coreutils 8.31 or later.
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""Prefix of the command of a process that Ctrl-C can end, whatever started the tests."""
+
+
 def agent_environment(home: Path, **variables: str) -> dict[str, str]:
     """A fresh environment: a home, a cache below it, and `variables`, which win.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,12 @@ import pytest
 from sandbox.container import ContainerSandbox
 from sandbox.landlock import LandlockSandbox
 from tests.support.batch_command import Bench
-from tests.support.behaviours import Behaviour
-from tests.support.evaluation import bare_repository
+from tests.support.behaviours import Step
 from tests.support.images import remove_image, require_container
 from tests.support.sandboxes import Runner, can_be_nobody, library_for_nobody, require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
 
-MakeBench = Callable[[Sequence[Behaviour]], Bench]
+MakeBench = Callable[[Sequence[Step]], Bench]
 
 
 @pytest.fixture(scope="session")
@@ -46,14 +46,6 @@ def nobody_runner(bwrap_works: None) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def make_bench(tmp_path: Path, request: pytest.FixtureRequest) -> MakeBench:
-    def make(script: Sequence[Behaviour]) -> Bench:
-        provider = ScriptedProvider(script)
-        provider.__enter__()
-        request.addfinalizer(lambda: provider.__exit__(None, None, None))
-        (tmp_path / "tmp").mkdir()
-        bench = Bench(tmp_path, bare_repository(tmp_path / "repos"), provider)
-        bench.rows(*map(bench.row, range(1, 4)))
-        return bench
-
-    return make
+def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
+    with ExitStack() as stack:
+        yield lambda script: Bench(tmp_path, stack.enter_context(ScriptedProvider(script)))

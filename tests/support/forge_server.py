@@ -1,83 +1,45 @@
 """GitHub on the loopback interface: its HTTP interface, and git behind a token.
 
-    with ForgeServer(tmp_path / "forge", "owner/name") as forge:
-        run(GITHUB_SERVER_URL=forge.url, GITHUB_TOKEN=forge.token)
-    assert forge.opened
-
 What is pushed goes through the real `git http-backend`. Every request without the token is refused.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 import subprocess
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.conftest import run_git
+from tests.support.loopback import HttpServer, Received, Scripted
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it arrived; `target` is the path with its query."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class ForgeServer:
+class ForgeServer(HttpServer):
     """A server with one project, whose default branch is `main`.
 
-    `refuse_requests` and `refuse_pushes`: the status of the answer to each. `opened` has the
-    requests for a merge, as they were sent, and `comments` those on issues by number. `issues` are
-    title and body by number, and `permissions` those of users.
+    `refuse_requests`: the status of the answer to each. `opened` has the requests for a merge, as
+    they were sent, and `comments` those on issues by number. `issues` are title and body by number,
+    and `permissions` those of users.
     """
 
-    folder: Path
-    project: str
-    token: str = "forge-token-0123456789abcdef"
-    refuse_requests: int = 0
-    refuse_pushes: int = 0
-    opened: list[dict[str, Any]] = field(default_factory=list)
-    comments: list[tuple[int, str]] = field(default_factory=list)
-    issues: dict[int, tuple[str, str]] = field(default_factory=dict)
-    permissions: dict[str, str] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
+    def __init__(self, folder: Path, project: str) -> None:
+        super().__init__()
+        self.folder = folder
+        self.project = project
+        self.token = "forge-token-0123456789abcdef"
+        self.refuse_requests = 0
+        self.opened: list[dict[str, Any]] = []
+        self.comments: list[tuple[int, str]] = []
+        self.issues: dict[int, tuple[str, str]] = {}
+        self.permissions: dict[str, str] = {}
 
-    def __enter__(self) -> ForgeServer:
+    def __enter__(self) -> Self:
         self.bare.mkdir(parents=True)
         run_git(self.bare, "init", "-q", "--bare", ".")
         run_git(self.bare, "config", "http.receivepack", "true")
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return super().__enter__()
 
     @property
     def origin(self) -> str:
@@ -99,17 +61,20 @@ class ForgeServer:
         listing = run_git(self.bare, "for-each-ref", "--format=%(refname:short) %(objectname)")
         return {name: oid for name, _, oid in (line.partition(" ") for line in listing.split("\n"))}
 
-    def answer(self, request: Request) -> tuple[int, Any]:
-        """The status and the JSON of a request to an interface."""
+    def answer(self, request: Received) -> Scripted:
+        if not request.target.startswith("/api/"):
+            return self._git(request)
         if request.headers.get("authorization") != f"Bearer {self.token}":
-            return 401, {"message": "Bad credentials"}
+            return Scripted({"message": "Bad credentials"}, 401)
         parts = urlsplit(request.target)
         rest = parts.path.removeprefix(f"/api/v3/repos/{self.project}")
         if rest == parts.path:
-            return 404, {"message": "Not Found"}
-        return self._about(request, [unquote(part) for part in rest.split("/")[1:]], parts.query)
+            return Scripted({"message": "Not Found"}, 404)
+        path = [unquote(part) for part in rest.split("/")[1:]]
+        status, data = self._about(request, path, parts.query)
+        return Scripted(data, status)
 
-    def _about(self, request: Request, path: list[str], query: str) -> tuple[int, Any]:
+    def _about(self, request: Received, path: list[str], query: str) -> tuple[int, Any]:
         match path:
             case []:
                 return 200, {"default_branch": "main"}
@@ -144,24 +109,19 @@ class ForgeServer:
         number = self.opened.index(given) + 1
         return {"html_url": f"{self.url}/{self.project}/pull/{number}"}
 
-    def git(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _git(self, request: Received) -> Scripted:
         """The answer of `git http-backend` (git-http-backend(1), a CGI program)."""
         pair = request.headers.get("authorization", "").removeprefix("Basic ")
         if base64.b64decode(pair).decode().rpartition(":")[2] != self.token:
-            return 401, [("WWW-Authenticate", 'Basic realm="git"')], b""
-        if self.refuse_pushes:
-            return self.refuse_pushes, [], b""
+            return Scripted(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
         parts = urlsplit(request.target)
         done = subprocess.run(
-            ["git", "http-backend"],
+            ["git", "-c", "safe.directory=*", "http-backend"],
             input=request.body,
             env={
                 "PATH": os.environ["PATH"],
                 "GIT_PROJECT_ROOT": str(self.folder),
                 "GIT_HTTP_EXPORT_ALL": "1",
-                "GIT_CONFIG_COUNT": "1",
-                "GIT_CONFIG_KEY_0": "safe.directory",
-                "GIT_CONFIG_VALUE_0": "*",
                 "PATH_INFO": parts.path,
                 "QUERY_STRING": parts.query,
                 "REQUEST_METHOD": request.method,
@@ -175,54 +135,6 @@ class ForgeServer:
             check=True,
         )
         head, _, body = done.stdout.partition(b"\r\n\r\n")
-        lines = [line.split(": ", 1) for line in head.decode().split("\r\n")]
-        found = dict(lines)
-        status = int(found.pop("Status", "200 OK").split()[0])
-        return status, list(found.items()), body
-
-
-def _handler_of(forge: ForgeServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            request = Request(
-                self.command,
-                self.path,
-                {name.lower(): value for name, value in self.headers.items()},
-                self._body(),
-            )
-            forge.requests.append(request)
-            if self.path.startswith("/api/"):
-                status, data = forge.answer(request)
-                self._send(
-                    status, [("Content-Type", "application/json")], json.dumps(data).encode()
-                )
-            else:
-                self._send(*forge.git(request))
-
-        do_GET = do_POST = _answer
-
-        def _body(self) -> bytes:
-            if self.headers.get("transfer-encoding") != "chunked":
-                return self.rfile.read(int(self.headers.get("content-length", 0)))
-            parts = []
-            while size := int(self.rfile.readline(), 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-
-        def _send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-            self.send_response(status)
-            for name, value in headers:
-                if name.lower() != "content-length":
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the tests read what was recorded."""
-
-    return Handler
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        status = int(headers.pop("Status", "200 OK").split()[0])
+        return Scripted(body, status, content_type=headers.pop("Content-Type", ""), headers=headers)

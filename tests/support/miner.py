@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.conftest import ROOT
-from tests.support.scripted_provider import ScriptedProvider
+from tests.support.loopback import HttpServer, Received, Scripted
+from tests.support.scripted_provider import ScriptedProvider, embed_text
+
+Generation = Literal["p1", "p2", "p3"]
+MODEL = "scripted"
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # The contract's fourth loader: the file is a module that no `sys.modules` knows. Its name is what
 # the file is called, which is also what our package is called.
@@ -109,3 +115,50 @@ def settings_for(provider: ScriptedProvider, **settings: str) -> dict[str, str]:
         **settings,
     }
     return {f"PATCHSHOT_{name}": value for name, value in own.items()}
+
+
+class MinerProxy(HttpServer):
+    """The inference proxy of a generation of the contract; it checks what that one checks."""
+
+    def __init__(self, reply: str, generation: Generation) -> None:
+        super().__init__()
+        self._reply = reply
+        self._generation = generation
+
+    @property
+    def calls(self) -> list[Received]:
+        """The calls for a reply."""
+        return [one for one in self.requests if one.target.endswith("/inference")]
+
+    def answer(self, request: Received) -> Scripted:
+        path = request.target.rsplit("/", 1)[-1]
+        if request.method == "GET" and path in ("inference-models", "embedding-models"):
+            return Scripted([{"name": MODEL, "dimensions": 64}])
+        if request.method == "GET" or path not in ("inference", "embedding"):
+            return Scripted({"detail": "Not Found"}, 404)
+        if problem := self._problem(request.json, chat=path == "inference"):
+            return Scripted({"detail": problem}, 422)
+        if path == "inference":
+            last = self._generation == "p3"
+            return Scripted(
+                {"content": self._reply, "tool_calls": []} if last else json.dumps(self._reply)
+            )
+        if self._generation == "p2":
+            return Scripted({"detail": "Not Implemented"}, 501)
+        vector = embed_text(request.json["input"])
+        return Scripted({"embedding": vector} if self._generation == "p3" else [vector])
+
+    def _problem(self, body: Mapping[str, Any], *, chat: bool) -> str:
+        field = "evaluation_run_id" if self._generation == "p3" else "run_id"
+        if field not in body:
+            return f"{field}: Field required"
+        texts = [message["content"] for message in body["messages"]] if chat else [body["input"]]
+        if not all(isinstance(text, str) for text in texts):
+            return "content: Input should be a valid string"
+        if self._generation == "p1":
+            return ""
+        if not _UUID.fullmatch(body[field]):
+            return f"{field}: Input should be a valid UUID"
+        if chat and body.get("model") != MODEL:
+            return "model: unknown"
+        return "temperature: Field required" if chat and "temperature" not in body else ""

@@ -7,32 +7,11 @@ path before `/collections` is a server with data of its own.
 
 from __future__ import annotations
 
-import json
-import re
-import socket
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any
 
+from tests.support.loopback import HttpServer, Received, Scripted
 from tests.support.stores import require
-
-
-@dataclass
-class Fault:
-    """How the next request whose "METHOD /path" has `route` in it is answered.
-
-    `cut`: the connection ends before or after the work, without an answer, as when it is killed.
-    """
-
-    status: int = 0
-    body: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
-    route: str = ""
-    cut: Literal["", "before", "after"] = ""
 
 
 class Refused(Exception):
@@ -113,87 +92,39 @@ def _read(model: str, body: bytes) -> Any:
     return TypeAdapter(getattr(models, model)).validate_json(body)
 
 
-class QdrantServer(ThreadingHTTPServer):
-    """All servers of one port; `requests` has "METHOD /path" of each request."""
+class QdrantServer(HttpServer):
+    """All servers of one port. One before 1.16 keeps no metadata of collections.
 
-    daemon_threads = True
+    `faults`: what the next requests are answered with.
+    """
 
-    def __init__(self, key: str, *, keeps_metadata: bool) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, key: str = "", *, keeps_metadata: bool = True) -> None:
+        require("qdrant_client")
+        super().__init__()
         self.key = key
-        self.requests: list[str] = []
-        self.faults: list[Fault] = []
+        self.faults: list[Scripted] = []
         self._keeps_metadata = keeps_metadata
         self._engines: dict[str, Engine] = {}
-        self._lock = threading.Lock()
 
     def new_url(self) -> str:
         """Return the address of a server without data."""
-        return f"qdrant://127.0.0.1:{self.server_port}/{len(self._engines) + 1}"
+        return f"qdrant://{self.address}/{len(self._engines) + 1}"
 
-    def next_fault(self, request: str) -> Fault:
-        self.requests.append(request)
-        fault = next((one for one in self.faults if one.route in request), None)
-        if fault is None:
-            return Fault()
-        self.faults.remove(fault)
-        return fault
-
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def answer(self, request: Received) -> Scripted:
         from pydantic_core import to_json
 
+        if self.faults:
+            return self.faults.pop(0)
+        if self.key and request.headers.get("api-key") != self.key:
+            return Scripted("Must provide an API key", 401)
+        path = request.target.partition("?")[0]
         prefix, mark, rest = path.partition("/collections")
         try:
-            with self._lock, warnings.catch_warnings():
+            with self.lock, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the engine's, of what it is too small for
                 if prefix not in self._engines:
                     self._engines[prefix] = Engine(keeps_metadata=self._keeps_metadata)
-                result = self._engines[prefix].answer(method, mark + rest, body)
+                result = self._engines[prefix].answer(request.method, mark + rest, request.body)
         except (Refused, ValueError) as error:
-            return 400, json.dumps({"status": {"error": str(error)}}).encode()
-        return 200, to_json({"result": result, "status": "ok", "time": 0.0}, exclude_none=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: QdrantServer
-
-    def _answer(self) -> None:
-        path = re.sub(r"\?.*", "", self.path)
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        fault = self.server.next_fault(f"{self.command} {path}")
-        status, data = fault.status, fault.body.encode()
-        if self.server.key and self.headers.get("api-key") != self.server.key:
-            status, data = 401, b"Must provide an API key"
-        if not status and fault.cut != "before":
-            status, data = self.server.answer(self.command, path, body)
-        if fault.cut:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-            return
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **fault.headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_PUT = do_POST = do_DELETE = _answer
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@contextmanager
-def qdrant_server(key: str = "", *, keeps_metadata: bool = True) -> Iterator[QdrantServer]:
-    """Run a server. One before 1.16 keeps no metadata of collections."""
-    require("qdrant_client")
-    server = QdrantServer(key, keeps_metadata=keeps_metadata)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+            return Scripted({"status": {"error": str(error)}}, 400)
+        return Scripted(to_json({"result": result, "status": "ok", "time": 0.0}, exclude_none=True))

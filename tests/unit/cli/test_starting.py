@@ -12,8 +12,7 @@ import pytest
 
 from agent.cli import INTERRUPTED, PIPE_CLOSED
 from agent.errors import Status
-from tests.support.agent_process import agent_environment
-from tests.support.interrupts import INTERRUPTIBLE
+from tests.support.agent_process import INTERRUPTIBLE, agent_environment
 
 pytestmark = pytest.mark.slow
 

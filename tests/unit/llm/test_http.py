@@ -69,6 +69,14 @@ def test_transport_faults_may_be_tried_again(answer: Scripted, words: str) -> No
     assert server.url in str(seen.error)
 
 
+def test_a_server_that_never_answers_may_charge_the_call_and_is_not_asked_again() -> None:
+    with loopback(Scripted(fault="hang")) as server:
+        seen = failed(call(server.url, seconds=0.2))
+
+    assert not seen.retriable
+    assert "may charge the call" in str(seen.error)
+
+
 def test_cancellation_is_immediate() -> None:
     async def go(server: LoopbackServer) -> None:
         async with create_client() as client:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from agent.errors import AuthenticationFailed, PatchshotError
-from agent.llm import LoggedChatModel, create_client
+from agent.llm import HttpChatModel, LoggedChatModel
 from agent.types import Completion, Usage
 from agent.types.events import Event, ModelCall, Notice
 from tests.support.fakes import EventLog
-from tests.support.faults import Fault, FaultServer, always
-from tests.support.faults_clients import SPOKEN, chat_model
-from tests.support.llm import make_prompt
+from tests.support.llm import endpoint, make_prompt, with_model
+from tests.support.loopback import Scripted, loopback
 from tests.support.scripted_model import Reply, ScriptedChatModel
 
 SECRET = "sk-very-secret-0123456789"
@@ -73,19 +72,25 @@ def test_a_cancelled_call_is_told_too() -> None:
     assert event.status == "cancelled"
 
 
-@pytest.mark.parametrize("fault", [Fault.SERVER_ERROR, Fault.GATEWAY, Fault.GARBAGE, Fault.DROP])
-def test_an_error_over_http_holds_no_key(fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Scripted({"error": SECRET}, 500),
+        Scripted(f"<html>{SECRET}", 502),
+        Scripted(SECRET),
+        Scripted(fault="drop"),
+    ],
+)
+def test_an_error_over_http_holds_no_key(answer: Scripted) -> None:
     log = EventLog()
 
-    async def run(server: FaultServer) -> None:
-        async with create_client(trust_env=False) as client:
-            http = chat_model(SPOKEN[0].endpoint(server, key=SECRET), client, log)
-            prompt = make_prompt(f"My key is {SECRET}")
-            with pytest.raises(PatchshotError) as raised:
-                await LoggedChatModel(http, log).complete(prompt, max_output_tokens=9)
-            assert SECRET not in str(raised.value)
+    async def ask(http: HttpChatModel) -> None:
+        prompt = make_prompt(f"My key is {SECRET}")
+        with pytest.raises(PatchshotError) as raised:
+            await LoggedChatModel(http, log).complete(prompt, max_output_tokens=9)
+        assert SECRET not in str(raised.value)
 
-    with FaultServer(always(fault), keys=False) as server:
-        asyncio.run(run(server))
+    with loopback(answer) as server:
+        with_model(endpoint(server.url, key=SECRET), ask)
     assert SECRET not in repr(log.events)
     assert "My key is" not in repr(log.events)

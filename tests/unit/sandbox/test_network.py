@@ -12,7 +12,6 @@ from sandbox.host import find_interpreter
 from sandbox.landlock import LandlockSandbox
 from sandbox.types import Command, RunResult, SandboxError
 from sandbox.workspace import empty_workspace
-from tests.support.behaviours import Good
 from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
 
@@ -32,7 +31,7 @@ def ask(url: str, *, network: bool) -> RunResult:
 
 def test_bwrap_shows_the_network_only_on_request() -> None:
     require_bwrap()
-    with ScriptedProvider([Good("{}")]) as server:
+    with ScriptedProvider(["{}"]) as server:
         url = f"{server.base_url}/models"
         hidden = ask(url, network=False)
         assert (hidden.exit_code, hidden.stdout) == (1, b"False\n")  # and no name is resolved

@@ -11,7 +11,6 @@ from agent.errors import BudgetExceeded
 from agent.llm import HttpChatModel
 from agent.search.expansion import KeywordWriter, parse_keywords
 from agent.search.passages import Label
-from tests.support.behaviours import Good
 from tests.support.corpora import pool_at
 from tests.support.llm import endpoint, make_prompt, with_model
 from tests.support.scripted_provider import ScriptedProvider
@@ -44,7 +43,7 @@ def test_words_of_a_reply(reply: str, words: tuple[str, ...]) -> None:
 
 
 def test_a_query_is_asked_once_and_kept(tmp_path: Path) -> None:
-    with ScriptedProvider([Good("Pelican, warehouse")]) as provider:
+    with ScriptedProvider(["Pelican, warehouse"]) as provider:
 
         async def use(model: HttpChatModel) -> list[tuple[str, ...]]:
             path = tmp_path / "keywords.jsonl"

@@ -26,7 +26,7 @@ from agent.search.passages import Label, Passage
 from agent.search.symbols import Symbol, read_symbols
 from agent.types import Prompt
 from agent.wiring.search import intent_prompt
-from tests.support.behaviours import Behaviour, Computed, Good, Malformed, Unauthorized
+from tests.support.behaviours import Step, unauthorized
 from tests.support.corpora import FILES, quiet, small_index
 from tests.support.fakes import MemorySnapshot
 from tests.support.llm import WordCounter, endpoint, with_model
@@ -122,7 +122,7 @@ def test_secrets_in_a_reply_are_masked() -> None:
     assert key not in intent
 
 
-REPLY = Good(json.dumps({"intents": [f"I want to see number {n}" for n in range(5)]}))
+REPLY = json.dumps({"intents": [f"I want to see number {n}" for n in range(5)]})
 COUNT = 12
 
 ABOUT = ("local/shop-1", "A shop.")
@@ -138,7 +138,7 @@ def symbols(count: int = COUNT) -> tuple[Symbol, ...]:
 
 
 def write(
-    script: Sequence[Behaviour],
+    script: Sequence[Step],
     path: Path,
     wanted: Sequence[Symbol],
     budget: Budget | None = None,
@@ -204,7 +204,7 @@ def test_the_budget_is_checked_before_each_call(tmp_path: Path) -> None:
 
 def test_replies_that_cannot_be_read_are_asked_again_another_time(tmp_path: Path) -> None:
     path, wanted = tmp_path / "book.jsonl", symbols(3)
-    assert write([Malformed("No."), REPLY], path, wanted, concurrency=1) == (
+    assert write(["No.", REPLY], path, wanted, concurrency=1) == (
         IntentCounts(0, 2, 1, 0),
         3,
     )
@@ -212,7 +212,7 @@ def test_replies_that_cannot_be_read_are_asked_again_another_time(tmp_path: Path
 
 
 def test_a_refused_key_ends_the_work_at_once(tmp_path: Path) -> None:
-    done, requests = write([Unauthorized()], tmp_path / "b.jsonl", symbols(), concurrency=1)
+    done, requests = write([unauthorized], tmp_path / "b.jsonl", symbols(), concurrency=1)
     assert done is not None
     assert isinstance(done.error, AuthenticationFailed)
     assert requests == 1
@@ -251,7 +251,7 @@ def test_the_same_intents_whatever_the_order(tmp_path: Path, concurrency: int) -
         return json.dumps({"intents": [f"I want what {name} does, please"]})
 
     path, wanted = tmp_path / "book.jsonl", symbols(4)
-    write([Computed(reply)], path, wanted, concurrency=concurrency)
+    write([reply], path, wanted, concurrency=concurrency)
     book = IntentFile(path)
     book.refresh()
     said = [book.newest(symbol)[1] for symbol in wanted]

@@ -34,7 +34,6 @@ from agent.wiring import (
 )
 from agent.wiring.model import plan_in_words
 from tests.conftest import run_git
-from tests.support.behaviours import Good
 from tests.support.ignored_events import ignore
 from tests.support.scripted_provider import ScriptedProvider
 
@@ -93,7 +92,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         (root / path).write_text(text)
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "base")):
         run_git(root, *arguments)
-    replies = [Good("cookie, jar")]
+    replies = ["cookie, jar"]
     with ScriptedProvider(replies) as one, ScriptedProvider(replies) as two:
         yield World(root, folder / "cache", one, two)
 
@@ -131,10 +130,10 @@ def retrieved(world: World, settings: Settings) -> Any:
     asked = [
         (
             number,
-            r.path,
+            r.target,
             r.headers.get("authorization"),
-            r.body.get("model"),
-            len(r.body.get("input", ())),
+            r.json.get("model"),
+            len(r.json.get("input", ())),
         )
         for number, server in enumerate((world.provider, world.other))
         for r in server.requests

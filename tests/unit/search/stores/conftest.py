@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.search.stores import VectorCollection, VectorStore
-from tests.support.qdrant_server import QdrantServer, qdrant_server
+from tests.support.qdrant_server import QdrantServer
 from tests.support.stores import DIMENSION, MODEL, Engine, engine_at
 
 ENGINES = [
@@ -20,7 +20,7 @@ ENGINES = [
 
 @pytest.fixture(scope="session")
 def qdrant() -> Iterator[QdrantServer]:
-    with qdrant_server() as server:
+    with QdrantServer() as server:
         yield server
 
 
