@@ -1,14 +1,7 @@
-"""Chooses the test files that say most about a change.
+"""Chooses the test files that say most about a change, by their relations to it.
 
-Each test file is scored by its relations to the change: the patch edits it, the issue names it, it
-is named after an edited module or imports one, it used to change together with one, or it mentions
-a changed function or class. A relation is a weight and a reason in words. The weights are such that
-one strong relation beats any number of weak ones, and rare words weigh more than common ones. The
-best files are taken in order, as many as the number of files and the time allow.
-
-`select_tests` is pure: the same input, the same choice. `TestChooser` adds the repository's
-history; where that cannot be read, the choice is made without it. `find_test_hints` shows the model
-what the project's tests look like.
+A relation is a weight and a reason in words; one strong relation beats any number of weak ones.
+`find_test_hints` shows the model what the project's tests look like.
 """
 
 from __future__ import annotations
@@ -182,9 +175,8 @@ def select_tests(
 ) -> tuple[SelectedTest, ...]:
     """Return at most `limit` test files, best first, each with its relation to the change.
 
-    `files` are the files to choose from, if they are read already. `together` says for test files
-    how regularly they changed with the edited ones, 0..1. `seconds` bounds the estimated time of
-    all chosen files; the best one is chosen in any case.
+    `together` says how regularly test files changed with the edited ones, 0..1. `seconds` bounds
+    the estimated time of all chosen files but the best.
     """
     tests = files or TestFiles(snapshot)
     sources = [change for change in changes if not is_test_path(change.path)]
@@ -428,8 +420,7 @@ _BACKTICKS = re.compile(r"`{3,}")
 class TestHints:
     """Test files near the problem, and an excerpt of one of them ("" where there is none).
 
-    The excerpt has a test that uses the likeliest code or has text that the problem quotes, else
-    the first lines of the nearest file. `place` is its path and what part of the file it is.
+    `place` is the path of the excerpt and what part of the file it is.
     """
 
     __test__ = False  # not a test class
@@ -489,9 +480,9 @@ def _likely_names(ranking: Ranking) -> dict[str, float]:
     names: dict[str, float] = {}
     symbols = (scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol)
     for rank, symbol in enumerate(itertools.islice(symbols, _LIKELY_NAMES)):
-        owner, _, name = symbol.rpartition(".")
+        *owners, name = symbol.split(".")
         if name.startswith("__"):
-            name = owner.rpartition(".")[2]
+            name = owners[-1] if owners else ""
         if len(name) >= _SHORTEST_NAME:
             names.setdefault(name, 1 / (rank + 1))
     return names
@@ -512,15 +503,12 @@ def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[f
 
 
 def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
-    end = first + 1
-    for number in range(first + 1, len(lines)):
-        line = lines[number]
-        if not line.strip():
-            continue
-        if len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith(")"):
-            break
-        end = number + 1
-    return end
+    body = range(first + 1, len(lines))
+    for number in (number for number in body if lines[number].strip()):
+        text = lines[number].lstrip()
+        if len(lines[number]) - len(text) <= indent and not text.startswith(")"):
+            return 1 + max((n for n in range(first, number) if lines[n].strip()), default=first)
+    return 1 + max(number for number in range(first, len(lines)) if lines[number].strip())
 
 
 def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:

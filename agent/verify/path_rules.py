@@ -18,14 +18,11 @@ from agent.types import FileChange
 _TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
 _TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
 
+# The last line: a script deep below a folder of tests, but for what tests read and share.
 _SCRIPT_TEST = re.compile(
     r"(?:[._-](?:tests?|specs?|e2e|cy)|[a-z]Spec)\.[cm]?[jt]sx?$|(?:^|/)tests?[.-][^/]*$|(?:^|/)tests?\.[cm]?[jt]sx?$"
     r"|(?:^|/)__tests__/(?:[^/]+/)*[^_./][^/]*$|(?:^|/)tests?/[^/]*[^/._-][^/]*$"
-)
-
-# A script deep below a folder of tests, but for what tests read and share.
-_DEEP_TEST = re.compile(
-    r"(?:^|/)(?:tests?|specs?)/(?!(?:.*/)?(?:_[^/]*|fixtures?|helpers?|utils?|support|tools"
+    r"|(?:^|/)(?:tests?|specs?)/(?!(?:.*/)?(?:_[^/]*|fixtures?|helpers?|utils?|support|tools"
     r"|mocks?|stubs?|data|resources|shared|common|setup|config)[/.])(?:.*/)?[^/._][^/]*$"
 )
 
@@ -98,8 +95,7 @@ def is_test_file(path: str) -> bool:
     if language == "python":
         return is_python_test(path)
     rule = _TEST_FILES.get(language)
-    deep = rule is _SCRIPT_TEST and _DEEP_TEST.search(path) is not None
-    return deep or (rule is not None and rule.search(path) is not None)
+    return rule is not None and rule.search(path) is not None
 
 
 def is_test_side(path: str) -> bool:

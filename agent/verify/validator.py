@@ -96,8 +96,8 @@ def quiet(event: Event, /) -> None:
 class SandboxValidator:
     """Runs tests in `sandbox`, on private copies of `snapshot`. Close it to remove the copies.
 
-    It runs one validation at a time; concurrent calls wait. Raises SandboxUnavailable when the
-    sandbox itself fails and ConfigurationError for an interpreter or command that cannot be used.
+    Concurrent calls wait for each other. Raises SandboxUnavailable, and ConfigurationError for an
+    interpreter or command that cannot be used.
     """
 
     def __init__(
@@ -197,10 +197,9 @@ class SandboxValidator:
         changed = {c.path: c.after is not None for c in changes}
         files = (path for path in asked if changed.get(path, self._snapshot.exists(path)))
         present = tuple(dict.fromkeys(files))
-        if not asked:
-            return nothing_run("no test file is tied to the change; name some")
         if not present:
-            return nothing_run(f"no such test file: {listed(asked)}")
+            named = f"no such test file: {listed(asked)}"
+            return nothing_run(named if asked else "no test file is tied to the change; name some")
         where = SOURCE if patch else BASE
         return await self._in_thread(
             lambda cancel: self._run_files(present, changes, roots, where, cancel)

@@ -1,16 +1,15 @@
 """Judges tests that pass newly by what they do once more, and as plain code. Pure.
 
-They run again under other conditions (`SecondRuns`), and Python tests are replayed without a runner
-(`inside/patchshot_plain.py`), on the base and with the patch: each as it is (`plain`), some more
-times (`twice`), where nothing looks like a test run (`moved`), and with another expected value
-(`bent`). With a patch that leaves the bug in place, a test fails there as it does on the base. What
-the surroundings change on the base too is not held against the patch.
+They run again under other conditions, and Python tests are replayed without a runner by
+`inside/patchshot_plain.py`, which has the variants. With a patch that leaves the bug in place, a
+test fails there as it does on the base.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,13 +87,11 @@ class ReplaySide:
 
 def read_replayed(data: bytes) -> tuple[Replayed, ...]:
     """Read the lines of a report; foreign data, so that other lines are left out."""
-    found = []
+    replayed = []
     for line in data.splitlines():
-        try:
-            found.append(Replayed.model_validate_json(line))
-        except ValidationError:
-            continue
-    return tuple(found)
+        with suppress(ValidationError):
+            replayed.append(Replayed.model_validate_json(line))
+    return tuple(replayed)
 
 
 @dataclass(frozen=True, slots=True)
