@@ -196,25 +196,24 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
 
 
 def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
-    blamed = to_blame(after, tests)
+    count, blamed = number(len(tests), "test"), to_blame(after, tests)
     if is_whole(after):
         verb = "fails" if len(tests) == 1 else "fail"
-        summary = f"{number(len(tests), 'test')} that passed on the base {verb} with the patch: "
-        summary += f"{first_failure(after, blamed)}."
+        failures = first_failure(after, blamed)
+        summary = f"{count} that passed on the base {verb} with the patch: {failures}."
     else:
         summary = f"With the patch the test run {how_it_ended(after)}; "
-        summary += f"{number(len(tests), 'test')} did not pass any more: {listed(blamed)}."
+        summary += f"{count} did not pass any more: {listed(blamed)}."
     return _with_details(summary, tests, after)
 
 
 def _lost(tests: tuple[str, ...], before: TestRun | None, whole: TestRun) -> str:
     """Describe lost tests: they passed on the base, or they pass with the patch's source only."""
-    where = "with the source of the patch"
-    if before is not None and all(before.outcomes.get(t) is Outcome.PASSED for t in tests):
-        where = "on the base"
+    passed = before is not None and all(before.outcomes.get(t) is Outcome.PASSED for t in tests)
     summary = (
         f"With the patch's own changes to tests and configuration, {number(len(tests), 'test')} "
-        f"that passed {where} did not (failing, skipped or gone): {listed(to_blame(whole, tests))}."
+        f"that passed {'on the base' if passed else 'with the source of the patch'} did not "
+        f"(failing, skipped or gone): {listed(to_blame(whole, tests))}."
     )
     if not is_whole(whole):
         summary = f"{summary} The run {how_it_ended(whole)}."

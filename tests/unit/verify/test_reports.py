@@ -100,12 +100,6 @@ def test_a_report_without_its_last_line_is_not_complete() -> None:
     assert left.channels.disagreements == ("the process ended before its tests did",)
 
 
-def test_a_crash_is_the_error_of_the_test_it_happened_in() -> None:
-    result = result_of(report=lines(BEGIN, start("a")), exit_code=None, ended=Ended.SIGNALLED)
-    run = make_run(("pytest",), result, own_runner=True)
-    assert (run.ended, run.outcomes) == ("signalled", {"a": Outcome.ERROR})
-
-
 def test_an_exit_code_that_contradicts_the_report_is_said() -> None:
     good = lines(BEGIN, *phases("a", "passed", "passed", "passed"), finish(0))
     bad = lines(BEGIN, *phases("a", "passed", "failed", "passed"), finish(0))
@@ -114,11 +108,6 @@ def test_an_exit_code_that_contradicts_the_report_is_said() -> None:
         make_run((), result_of(report=good, exit_code=1), own_runner=True).ended == "inconsistent"
     )
     assert make_run((), result_of(report=bad), own_runner=True).ended == "inconsistent"
-
-
-def test_a_clean_exit_without_a_report_is_not_believed() -> None:
-    assert make_run((), result_of(), own_runner=True).ended == "incomplete"
-    assert make_run((), result_of(exit_code=4), own_runner=True).ended == "exited"
 
 
 def test_a_command_that_reports_nothing_is_one_test() -> None:

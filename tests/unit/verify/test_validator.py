@@ -16,7 +16,6 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.types.events import Event, StageFinished, StageStarted
 from agent.verify.path_rules import other_path
 from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
@@ -370,36 +369,6 @@ def test_a_run_without_isolation_says_so(repository: Path, name: str, told: bool
     (report,) = validate(repository, pytest_played(by_source, name=name), FIXES)
     assert ("run without isolation" in report.reason.splitlines()[0]) is told
     assert ("run without isolation" in report.notes) is told
-
-
-def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
-    events: list[Event] = []
-
-    async def one() -> None:
-        options = ValidationOptions(python=Path(sys.executable))
-        snapshot, sandbox = take_snapshot(repository), pytest_played(by_source)
-        async with SandboxValidator(
-            snapshot, PROBLEM, sandbox, options, events.append
-        ) as validator:
-            await validator.validate(FIXES, REPRODUCTION)
-
-    asyncio.run(one())
-    assert [e.detail for e in events if isinstance(e, StageStarted)] == [
-        "the new tests on the base",
-        "2 test files on the base",
-        "the new tests on the patched tree",
-        "2 test files on the patched tree",
-        "the new tests, once more on the base",
-        "the new tests, once more on the patched tree",
-    ]
-    assert [e.summary for e in events if isinstance(e, StageFinished)] == [
-        "the new tests on the base: 1 failed",
-        "2 test files on the base: 2 passed",
-        "the new tests on the patched tree: 1 passed",
-        "2 test files on the patched tree: 2 passed",
-        "the new tests, once more on the base: 1 failed",
-        "the new tests, once more on the patched tree: 1 passed",
-    ]
 
 
 def test_the_iterative_mode_runs_the_files_it_names(repository: Path) -> None:

@@ -142,7 +142,6 @@ FIXED = changed(PRICE.replace("- discount", "* (100 - discount) / 100"))
         ("assert total([200], 10) != 190", True),
         ("self.assertNotEqual(total([200], 10), 190)", True),
         ("assert total([200], 10) == 180", False),
-        ("assert total([200], 10) != total([200])", False),
         ("assert total([200], 10) < 190", False),
         ("assert total([200], 10) != 190\n    assert total([200], 10) == 180", False),
     ],
@@ -228,7 +227,6 @@ def test_an_export_that_the_issue_does_not_mention_is_weak() -> None:
     "call",
     [
         "assert.ok(slug.toString().includes('blank'))",
-        "assert.ok(String(lib.slug).includes('blank'))",
         "assert.ok(fs.readFileSync('lib/slug.js', 'utf8').includes('blank'))",
         "assert.ok(`${slug}`.includes('blank'))",
         "assert.ok((lib.slug + '').includes('blank'))",
@@ -251,7 +249,6 @@ def test_a_test_that_reads_the_source_is_weak(call: str) -> None:
         ("m.mjs", "globalThis.expect = () => ({ toBe() {} });\n", True),
         ("m.go", 'var quick = flag.Lookup("test.v") != nil\n', True),
         ("m.rs", "fn f() -> bool { cfg!(any(test, windows)) }\n", True),
-        ("m.rs", "#[cfg(not(debug_assertions))]\n", True),
         ("M.java", 'boolean t = hasClass("org.junit.Test");\n', True),
         ("m.py", "import sys\nx = sys._getframe(1)\n", False),  # it is replayed
         ("m.js", "if (assert.strictEqual === old) {}\nconst x = process.env.HOME;\n", False),
