@@ -46,6 +46,7 @@ from sandbox import (
 )
 
 _FOLDERS = (".venv", "venv")
+_PYENV_NAME = re.compile(r"[\w.+-]+")
 
 # Starting an interpreter and importing pytest, on a machine under load.
 PROBE_SECONDS = 60.0
@@ -190,7 +191,7 @@ def candidates(
     """Return existing interpreters, best first. Raises ConfigurationError for a bad `explicit`."""
     folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
     if explicit is not None:
-        return (_explicit(explicit),)
+        return (_explicit(explicit, repo_root / scope),)
     found: dict[Path, Interpreter] = {}
     for path, why, certain in _possible(repo_root, folders, virtual_env, tracked, search_path):
         # An interpreter that is found twice keeps its first and strongest reason.
@@ -198,13 +199,14 @@ def candidates(
     return tuple(found.values())
 
 
-def _explicit(path: Path) -> Interpreter:
+def _explicit(path: Path, repo_root: Path) -> Interpreter:
     file = path.expanduser().absolute()
     if file.is_dir():
         file = _environment_python(file) or file
-    if not _is_executable(file) or _is_script(file):
+    real = _resolve_shim(file, repo_root) if _is_executable(file) else None
+    if real is None:
         raise ConfigurationError(f"--python {path}: not an interpreter; name an executable file")
-    return Interpreter(file, "chosen with --python")
+    return Interpreter(real, "chosen with --python")
 
 
 def _possible(
@@ -227,7 +229,7 @@ def _possible(
             yield path, f"the repository's {name}", True
     if active and own:
         yield active, "the active virtual environment, which is Patchshot's own", False
-    for path in _on_path(search_path):
+    for path in _on_path(search_path, repo_root / folders[0]):
         yield path, "python3 on PATH", False
     yield Path(sys.executable), "the Python that runs Patchshot", False
 
@@ -241,22 +243,43 @@ def _environment_python(folder: Path) -> Path | None:
     return None
 
 
-def _on_path(search_path: str | None) -> Iterator[Path]:
-    """Yield the first real `python3` on PATH; scripts, such as pyenv's shims, are skipped."""
+def _on_path(search_path: str | None, repo_root: Path) -> Iterator[Path]:
+    """Yield the first real `python3` on PATH. pyenv's shims are resolved, other scripts skipped."""
     folders = os.environ.get("PATH", "") if search_path is None else search_path
     for path in (Path(folder) / "python3" for folder in folders.split(":")):
-        if path.is_absolute() and _is_executable(path) and not _is_script(path):
-            yield path
-            return
+        if path.is_absolute() and _is_executable(path):
+            real = _resolve_shim(path, repo_root)
+            if real is not None:
+                yield real
+                return
 
 
-def _is_script(path: Path) -> bool:
-    """Whether a file starts another program, such as a shim of pyenv."""
+def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
+    """Return the interpreter behind a pyenv shim, or the path itself if it is a program."""
     try:
         with path.open("rb") as file:
-            return file.read(2) == b"#!"
+            is_script = file.read(2) == b"#!"
     except OSError:
-        return True
+        return None
+    if not is_script:
+        return path
+    root = path.parent.parent
+    if path.parent.name != "shims" or not (root / "versions").is_dir():
+        return None
+    for name in _pyenv_versions(root, repo_root):
+        real = root / "versions" / name / "bin" / path.name
+        if _is_executable(real):
+            return real
+    return None
+
+
+def _pyenv_versions(root: Path, repo_root: Path) -> Iterator[str]:
+    """Yield versions in pyenv's order: the nearest `.python-version`, then the global one."""
+    files = [folder / ".python-version" for folder in (repo_root, *repo_root.parents)]
+    for file in (*files, root / "version"):
+        # A name must be one folder: `..` would lead out of pyenv's own.
+        names = _small_text(file).split()
+        yield from (n for n in names if _PYENV_NAME.fullmatch(n) and not n.startswith("."))
 
 
 def _small_text(path: Path) -> str:

@@ -93,11 +93,42 @@ def test_the_own_interpreter_is_the_last_resort(repository: Path) -> None:
     assert found.path == Path(sys.executable)
 
 
-def test_a_script_on_the_path_is_passed_over(repository: Path, tmp_path: Path) -> None:
-    program(tmp_path / "a" / "python3", b"#!/bin/sh\n")
-    real = program(tmp_path / "b" / "python3")
-    path = f"{tmp_path / 'a'}:{tmp_path / 'b'}"
-    assert choose_interpreter(repository, None, None, search_path=path).path == real
+class TestPyenv:
+    @pytest.fixture
+    def pyenv(self, tmp_path: Path) -> Path:
+        root = tmp_path / "pyenv"
+        program(root / "shims" / "python3", b"#!/usr/bin/env bash\n")
+        for version in ("3.8.1", "3.12.0"):
+            program(root / "versions" / version / "bin" / "python3")
+        (root / "version").write_text("3.12.0\n")
+        return root
+
+    def found(self, repository: Path, pyenv: Path) -> Path:
+        return choose_interpreter(repository, None, None, search_path=str(pyenv / "shims")).path
+
+    def test_a_shim_is_resolved_to_the_global_version(self, repository: Path, pyenv: Path) -> None:
+        assert self.found(repository, pyenv) == pyenv / "versions/3.12.0/bin/python3"
+
+    def test_the_repositorys_version_wins(self, repository: Path, pyenv: Path) -> None:
+        (repository / ".python-version").write_text("3.8.1\n")
+        assert self.found(repository, pyenv) == pyenv / "versions/3.8.1/bin/python3"
+
+    def test_a_version_cannot_lead_elsewhere(self, repository: Path, pyenv: Path) -> None:
+        program(pyenv / "evil" / "bin" / "python3")
+        (repository / ".python-version").write_text("../evil\n..\n/etc\n")
+        assert self.found(repository, pyenv) == pyenv / "versions/3.12.0/bin/python3"
+
+    def test_an_explicit_shim_is_resolved_too(self, repository: Path, pyenv: Path) -> None:
+        found = choose_interpreter(repository, pyenv / "shims" / "python3", None)
+        assert found.path == pyenv / "versions/3.12.0/bin/python3"
+
+    def test_another_script_on_the_path_is_passed_over(
+        self, repository: Path, tmp_path: Path
+    ) -> None:
+        program(tmp_path / "a" / "python3", b"#!/bin/sh\n")
+        real = program(tmp_path / "b" / "python3")
+        path = f"{tmp_path / 'a'}:{tmp_path / 'b'}"
+        assert choose_interpreter(repository, None, None, search_path=path).path == real
 
 
 def test_environments_of_the_scope_come_first(repository: Path) -> None:
