@@ -16,6 +16,7 @@ from sandbox.files import SMALL_FILE_BYTES as SMALL_FILE_BYTES
 from sandbox.files import make_private as make_private
 from sandbox.files import open_parent as open_parent
 from sandbox.files import read_small_file as read_small_file
+from sandbox.files import remove_tree as remove_tree
 from sandbox.git import GitDirectory as GitDirectory
 from sandbox.git import check_objects as check_objects
 from sandbox.git import check_references as check_references
@@ -36,7 +37,6 @@ from sandbox.types import RunResult as RunResult
 from sandbox.types import Sandbox as Sandbox
 from sandbox.types import SandboxError as SandboxError
 from sandbox.types import WorkspaceError as WorkspaceError
-from sandbox.types import WrappedSandbox as WrappedSandbox
 from sandbox.workspace import ChangedFiles as ChangedFiles
 from sandbox.workspace import Workspace as Workspace
 from sandbox.workspace import empty_workspace as empty_workspace

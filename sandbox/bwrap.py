@@ -286,8 +286,6 @@ _SETUP_SECONDS = 30.0
 # SIGKILL of a namespace is immediate, except for processes inside a hanging system call.
 _DEATH_SECONDS = 30.0
 
-_MILLISECONDS = 1000
-
 
 class BwrapProcess:
     """A running bwrap. A context manager: when it is left, everything inside is dead.
@@ -327,14 +325,24 @@ class BwrapProcess:
     def __enter__(self) -> Self:
         """Wait for the first process inside. Raises SandboxError."""
         try:
-            pid = _number(self._first_status(), b"child-pid")
-            if pid is not None:
+            self._reported = self._first_status()
+            if pid := self._number("child-pid"):
                 self.init_pid = pid
                 self._init = os.pidfd_open(pid)
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def _first_status(self) -> bytes:
+        report = b""
+        while not report.endswith(b"\n"):  # a line comes in pieces
+            if not _readable(self._status, _SETUP_SECONDS):
+                raise SandboxError(f"bwrap did not start within {_SETUP_SECONDS:.0f} s")
+            if not (piece := os.read(self._status, select.PIPE_BUF)):
+                break
+            report += piece
+        return report
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -358,39 +366,29 @@ class BwrapProcess:
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        poll = select.poll()
-        poll.register(self._init, select.POLLIN)
-        if not poll.poll(_DEATH_SECONDS * _MILLISECONDS):
+        if not _readable(self._init, _DEATH_SECONDS):
             raise SandboxError("a sandboxed process does not die; it hangs inside the kernel")
         self.popen.wait()
         reap(self.init_pid)
 
     def exit_code(self) -> int | None:
-        """Return the command's status (128 + N for signal N), None when it was never started.
+        """Return the status of the command of a bwrap that has ended (128 + N for signal N).
 
-        Call this when bwrap has ended.
+        None when it was never started.
         """
-        os.set_blocking(self._status, False)
-        data = b""
-        try:
-            while piece := os.read(self._status, select.PIPE_BUF):
-                data += piece
-        except BlockingIOError:
-            pass
-        codes = [_number(line, b"exit-code") for line in data.splitlines()]
-        return next((code for code in codes if code is not None), None)
+        while _readable(self._status, 0) and (piece := os.read(self._status, select.PIPE_BUF)):
+            self._reported += piece
+        return self._number("exit-code")
 
-    def _first_status(self) -> bytes:
-        poll = select.poll()
-        poll.register(self._status, select.POLLIN)
-        line = b""
-        while not line.endswith(b"\n"):
-            if not poll.poll(_SETUP_SECONDS * _MILLISECONDS):
-                raise SandboxError(f"bwrap did not start within {_SETUP_SECONDS:.0f} s")
-            if not (piece := os.read(self._status, 1)):
-                return b""
-            line += piece
-        return line
+    def _number(self, key: str) -> int | None:
+        documents = map(json.loads, self._reported.splitlines())
+        return next((int(each[key]) for each in documents if key in each), None)
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _memory_file(content: bytes) -> int:
@@ -398,7 +396,3 @@ def _memory_file(content: bytes) -> int:
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _number(document: bytes, key: bytes) -> int | None:
-    return int(json.loads(document)[key.decode()]) if key in document else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.cgroups import sweep_groups
-from sandbox.files import make_private, sweep_stale
+from sandbox.files import make_private, remove_tree, sweep_stale
 from sandbox.host import last_line
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty_workspace
@@ -131,7 +131,7 @@ def _run_script(
     """Return the guarantees that do not hold."""
     outside = make_private()
     try:
-        file = outside.path / "probe"
+        file = outside / "probe"
         file.touch(mode=0o600)
         places = [part for home in _private(homes) for part in (str(home), _identity(home))]
         ours = [
@@ -142,7 +142,7 @@ def _run_script(
         command = Command(("/bin/sh", "-c", _SCRIPT, "sh", *arguments), limits=_PROBE_LIMITS)
         result = _run_trial(sandbox, command)
     finally:
-        outside.remove()
+        remove_tree(outside)
     lines = result.stdout.decode("utf-8", errors="replace").split()
     if result.exit_code != 0 or lines[-1:] != ["tried"]:
         raise SandboxError(f"a trial run failed: {last_line(result.stderr) or result.ended}")

@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -205,22 +204,14 @@ def _remove_if_empty(root: Path, parts: list[str]) -> bool:
 _REMOVE_SECONDS = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateDirectory:
-    """A directory of mode 0700 whose name says which process made it."""
+def make_private(parent: Path | None = None) -> Path:
+    """Make a directory of mode 0700 below `parent` (default: the system's temporary one).
 
-    path: Path
-
-    def remove(self) -> None:
-        """Delete the directory and its content. Never follows links, never raises."""
-        remove_tree(self.path)
-
-
-def make_private(parent: Path | None = None) -> PrivateDirectory:
-    """Make a directory below `parent` (default: the system's temporary one). Raises OSError."""
-    path = (Path(tempfile.gettempdir()) if parent is None else parent) / new_name()
+    Its name says which process made it. Raises OSError.
+    """
+    path = (parent or Path(tempfile.gettempdir())) / new_name()
     path.mkdir(mode=0o700)
-    return PrivateDirectory(path)
+    return path
 
 
 def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
@@ -233,7 +224,7 @@ def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete `path` and its content, also what is closed, or deeper than our own stack."""
+    """Delete `path` with its content, however deep. Never follows links, never raises."""
     _quietly("rm", "-rf", "--", str(path))
     if os.path.lexists(path):
         _quietly("chmod", "-R", "u+rwx", "--", str(path))

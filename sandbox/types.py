@@ -119,20 +119,3 @@ class Sandbox(Protocol):
         Raises SandboxError when the backend itself fails.
         """
         ...
-
-
-class WrappedSandbox:
-    """Behaves like `inner`. Derive from it to do something before or after each run."""
-
-    def __init__(self, inner: Sandbox) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.foreign_root = inner.foreign_root
-
-    def probe(self) -> Probe:
-        return self.inner.probe()
-
-    def run(
-        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
-    ) -> RunResult:
-        return self.inner.run(command, workspace, cancel=cancel)

@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from sandbox.files import (
-    PrivateDirectory,
     delete_file,
     is_file,
     make_directory,
     make_link,
     make_private,
     read_small_file,
+    remove_tree,
     split_path,
     write_file,
 )
@@ -38,12 +38,17 @@ class Workspace:
     is the uid that the tree was given to; None while it belongs to its maker.
     """
 
-    def __init__(self, private: PrivateDirectory, mount: Path, *, parent: Path | None) -> None:
-        self._private = private
+    def __init__(self, mount: Path, parent: Path | None) -> None:
+        if not mount.is_absolute():
+            raise WorkspaceError(f"the mount point must be an absolute path, not {mount}")
+        try:
+            self._private = make_private(parent)
+        except OSError as error:
+            where = parent or "the temporary directory (TMPDIR)"
+            raise WorkspaceError(f"cannot make a private directory in {where}: {error}") from error
         self._parent = parent
         self._scratch = itertools.count(1)
-        self._closed = False
-        self.path = private.path / "tree"
+        self.path = self._private / "tree"
         self.owner: int | None = None
         self.mount = mount
 
@@ -86,7 +91,7 @@ class Workspace:
 
     def copy(self) -> Workspace:
         """Make an independent workspace with the same content and mount. Raises WorkspaceError."""
-        twin = _empty(self.mount, self._parent)
+        twin = Workspace(self.mount, self._parent)
         try:
             # Links stay links; blocks are shared where the file system can.
             _run_tool("cp", "-a", "--reflink=auto", "-T", "--", str(self.path), str(twin.path))
@@ -97,7 +102,7 @@ class Workspace:
 
     def scratch(self) -> Path:
         """Make a directory beside the tree for a backend's own files; `close` removes it."""
-        path = self._private.path / f"run-{next(self._scratch)}"
+        path = self._private / f"run-{next(self._scratch)}"
         path.mkdir(mode=0o700)
         return path
 
@@ -126,9 +131,7 @@ class Workspace:
 
     def close(self) -> None:
         """Remove the tree. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self._private.remove()
+        remove_tree(self._private)
 
 
 def prepare_workspace(
@@ -147,7 +150,7 @@ def prepare_workspace(
     where an editable install finds the copy. The contents of `withheld` paths are not in the copy;
     `overlay` says what stands in their place. Raises WorkspaceError.
     """
-    workspace = _empty(repository.resolve() if mount is None else mount, parent)
+    workspace = Workspace(repository.resolve() if mount is None else mount, parent)
     try:
         check_out(repository, commit, workspace.path, withheld)
         # `find` follows no links.
@@ -162,19 +165,9 @@ def prepare_workspace(
 
 def empty_workspace(*, mount: Path, parent: Path | None = None) -> Workspace:
     """Make an empty workspace, to probe a backend or to run code without a repository."""
-    workspace = _empty(mount, parent)
+    workspace = Workspace(mount, parent)
     workspace.path.mkdir()
     return workspace
-
-
-def _empty(mount: Path, parent: Path | None) -> Workspace:
-    if not mount.is_absolute():
-        raise WorkspaceError(f"the mount point must be an absolute path, not {mount}")
-    try:
-        return Workspace(make_private(parent), mount, parent=parent)
-    except OSError as error:
-        where = parent or "the temporary directory (TMPDIR)"
-        raise WorkspaceError(f"cannot make a private directory in {where}: {error}") from error
 
 
 def _write_overlay(workspace: Workspace, overlay: Mapping[str, bytes | None]) -> None:

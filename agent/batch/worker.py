@@ -29,7 +29,7 @@ from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked, open_locked, replace_file
 from agent.shared.terminal import say
-from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
+from sandbox import Command, RunResult, Sandbox, Workspace
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -328,7 +328,7 @@ def _redactor() -> Callable[[str], str]:
     return Redactor(secret_values())
 
 
-class SlotSandbox(WrappedSandbox):
+class SlotSandbox:
     """Runs commands while it holds one lock of as many as cores, which all workers share.
 
     If more tests than cores ran at once, one that shares its core might exceed its time limit
@@ -337,7 +337,8 @@ class SlotSandbox(WrappedSandbox):
     """
 
     def __init__(self, inner: Sandbox, slots: Path, waited: Callable[[float], object]) -> None:
-        super().__init__(inner)
+        self._inner = inner
+        self.name, self.foreign_root, self.probe = inner.name, inner.foreign_root, inner.probe
         self._slots = slots
         self._waited = waited
         self._running = 0
@@ -356,7 +357,7 @@ class SlotSandbox(WrappedSandbox):
             self._waited(time.monotonic() - begun)
         self._running += 1
         try:
-            return self.inner.run(command, workspace, cancel=cancel)
+            return self._inner.run(command, workspace, cancel=cancel)
         finally:
             self._running -= 1
             if slot is not None:

@@ -34,6 +34,7 @@ from sandbox import (
     git_environment,
     make_private,
     read_control_file,
+    remove_tree,
 )
 
 # A listing of 100,000 files takes seconds.
@@ -63,13 +64,13 @@ def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[Git
     location = locate(path)
     held = make_private()
     try:
-        private = held.path / "git"
+        private = held / "git"
         private.mkdir()
         yield GitRepository(runner, location, private)
     except WorkspaceError as error:
         raise RepositoryError(str(error)) from None
     finally:
-        held.remove()
+        remove_tree(held)
 
 
 PrivateCall = Callable[..., GitOutput]
@@ -84,15 +85,15 @@ def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, Private
 
     def call(folder: Path, *arguments: str, stdin: bytes = b"") -> GitOutput:
         # The private directory may lie inside a repository, if TMPDIR does.
-        closed = {"GIT_CEILING_DIRECTORIES": str(held.path.parent)}
+        closed = {"GIT_CEILING_DIRECTORIES": str(held.parent)}
         return runner.run(
             list(arguments), cwd=folder, variables={**git_environment(), **closed}, stdin=stdin
         )
 
     try:
-        yield held.path, call
+        yield held, call
     finally:
-        held.remove()
+        remove_tree(held)
 
 
 def merge_texts(

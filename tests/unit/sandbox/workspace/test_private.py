@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.files import make_private, sweep_stale
+from sandbox.files import make_private, remove_tree, sweep_stale
 from sandbox.killing import new_name
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -16,7 +16,7 @@ def agent(parent: Path) -> subprocess.Popen[bytes]:
     code = (
         "import time; from pathlib import Path; "
         "from sandbox.files import make_private; "
-        f"held = make_private(Path({str(parent)!r})); print(held.path, flush=True); time.sleep(60)"
+        f"held = make_private(Path({str(parent)!r})); print(held, flush=True); time.sleep(60)"
     )
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
 
@@ -32,8 +32,8 @@ def test_what_a_killed_agent_left_is_swept_and_what_is_in_use_stays(tmp_path: Pa
         killed.wait()
         own = make_private(tmp_path)
         assert sweep_stale(tmp_path) == (left,)
-        assert sorted(tmp_path.iterdir()) == sorted([used, own.path])
-        own.remove()
+        assert sorted(tmp_path.iterdir()) == sorted([used, own])
+        remove_tree(own)
         living.kill()
 
 
