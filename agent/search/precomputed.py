@@ -230,10 +230,8 @@ class SemanticRetriever:
         """Return the number of vectors."""
         return len(self._index)
 
-    def retrieve(
-        self, agent: str | SemanticSettings, query: ArrayLike
-    ) -> tuple[SemanticResult, ...]:
-        """Return the results of one query (d,) for an agent or for settings, best first.
+    def retrieve(self, agent: str, query: ArrayLike) -> tuple[SemanticResult, ...]:
+        """Return the results of one query (d,) for an agent, best first.
 
         Raises SemanticConfigError, SemanticQueryError.
         """
@@ -243,10 +241,10 @@ class SemanticRetriever:
         return self.retrieve_batch(agent, values[None, :])[0]
 
     def retrieve_batch(
-        self, agent: str | SemanticSettings, queries: ArrayLike
+        self, agent: str, queries: ArrayLike
     ) -> tuple[tuple[SemanticResult, ...], ...]:
         """Search for each row of `queries` (m, d)."""
-        settings = agent if isinstance(agent, SemanticSettings) else self._agents.get(agent)
+        settings = self._agents.get(agent)
         if settings is None:
             names = ", ".join(sorted(self._agents)) or "none"
             raise SemanticConfigError(f"no settings for the agent {agent!r}; known: {names}")

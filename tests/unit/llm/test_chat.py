@@ -238,10 +238,6 @@ class TestOtherModels:
         assert done == ("c", "c", "c")
         assert len(time.events) == 2  # each step is told, once
 
-    def test_the_last_refusal_is_raised(self) -> None:
-        with pytest.raises(AuthenticationFailed):
-            with_model(endpoint(model="a"), ask, transport=self.allowing(), others=("b",))
-
     def test_a_model_that_was_chosen_is_not_replaced(self) -> None:
         with pytest.raises(AuthenticationFailed):
             with_model(endpoint(model="a"), ask, transport=self.allowing("b"))

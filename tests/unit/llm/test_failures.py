@@ -23,7 +23,6 @@ from agent.llm.failures import (
     read_context_limit,
     read_failure,
     retry_after,
-    unreadable,
 )
 from agent.llm.redaction import redact
 from tests.support.llm import KEY, endpoint
@@ -156,21 +155,6 @@ def test_one_line_is_printable_whatever_comes(text: str) -> None:
 )
 def test_any_error_body_is_read(body: object) -> None:
     assert isinstance(failure(400, body).error, ProviderError)
-
-
-@pytest.mark.parametrize(
-    ("body", "words", "retriable"),
-    [
-        (b"", "empty body", True),
-        (b'{"choices": [', "no JSON ('{\"choices\": [')", True),
-        (b"<!DOCTYPE html><title>Login</title>", "web page instead of JSON", False),
-    ],
-)
-def test_unreadable_successes(body: bytes, words: str, retriable: bool) -> None:
-    seen = unreadable(RawReply(200, {}, body), endpoint())
-
-    assert words in str(seen.error)
-    assert seen.retriable is retriable
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,6 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert proxy.requests[0].target == "http://llm.invalid/x"
 
 
-def test_no_proxy_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    with loopback(Scripted({"via": "direct"})) as server:
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-        assert call(server.url) == JsonReply({"via": "direct"})
-
-
 @pytest.mark.parametrize("proxy", ["ftp://proxy:1", "http://me:secret@proxy:port"])
 def test_an_unusable_proxy_is_a_configuration_error(
     proxy: str, monkeypatch: pytest.MonkeyPatch
@@ -203,14 +195,14 @@ def test_an_endless_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more than 1 MiB" in str(seen.error)
 
 
-def test_a_folder_of_certificates_may_be_named(tmp_path: Path) -> None:
-    async def go() -> None:
-        async with create_client(ca_bundle=str(tmp_path)):
-            pass
-
-    run(go())
-
-
 def test_a_missing_bundle_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE"):
         create_client(ca_bundle=str(tmp_path / "none.pem"))
+
+
+def test_no_proxy_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loopback(Scripted({"via": "direct"})) as server:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+        assert call(server.url) == JsonReply({"via": "direct"})

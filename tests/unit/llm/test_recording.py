@@ -234,11 +234,6 @@ def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: 
     assert asyncio.run(go())
 
 
-def test_a_reply_that_cannot_be_kept_is_not_used(tmp_path: Path) -> None:
-    with full_at(10), pytest.raises(OSError):
-        ask(tmp_path / "t", Model(), PROMPT)
-
-
 @pytest.mark.parametrize("salvage", [True, False])
 def test_a_cancelled_call_is_finished_and_kept_where_that_is_asked_for(
     tmp_path: Path, salvage: bool
@@ -276,3 +271,8 @@ def test_calls_and_further_tries_keep_their_distance(tmp_path: Path) -> None:
             return clock() - begun
 
     assert asyncio.run(go()) >= 0.1
+
+
+def test_a_reply_that_cannot_be_kept_is_not_used(tmp_path: Path) -> None:
+    with full_at(10), pytest.raises(OSError):
+        ask(tmp_path / "t", Model(), PROMPT)

@@ -11,10 +11,8 @@ from agent.search.passages import Label, Passage
 from agent.search.symbols import (
     Symbol,
     docstring_of,
-    first_sentence,
     read_symbols,
     template_intents,
-    words_of,
 )
 from agent.shared.workers import Cancelled
 from agent.types import ChunkKind
@@ -114,11 +112,6 @@ def test_restructured_text_has_levels_in_the_order_of_its_adornments() -> None:
     ]
 
 
-def test_code_in_a_line_is_no_fence() -> None:
-    text = f"# A\n\n```brew install```\n\n{BODY}\n\n# B\n\n~~~\n```\n# no\n~~~\n{BODY}"
-    assert [s.headings for s in cut_sections(text, "markdown")] == [("A",), ("B",)]
-
-
 def test_a_long_section_is_cut_at_blank_lines() -> None:
     paragraph = "word " * 100
     sections = cut_sections("# Long\n\n" + f"{paragraph}\n\n" * 20, "markdown")
@@ -126,10 +119,6 @@ def test_a_long_section_is_cut_at_blank_lines() -> None:
     assert all(len(section.text) <= MAX_SECTION for section in sections)
     assert {section.headings for section in sections} == {("Long",)}
     assert sum(section.text.count("word") for section in sections) == 2_000
-
-
-def test_a_heading_alone_is_no_section() -> None:
-    assert cut_sections("# A\n\n## B\n", "markdown") == ()
 
 
 @given(
@@ -207,18 +196,6 @@ def test_docstrings_of_languages(code: str, signature: str, language: str, said:
     assert docstring_of(code, signature, language) == said
 
 
-@pytest.mark.parametrize(
-    ("docstring", "sentence"),
-    [
-        ("Adds two\nnumbers. Then more.", "Adds two numbers"),
-        ("One paragraph\n\nand another", "One paragraph"),
-        ("", ""),
-    ],
-)
-def test_the_first_sentence_in_one_line(docstring: str, sentence: str) -> None:
-    assert first_sentence(docstring) == sentence
-
-
 def symbol(**changes: object) -> Symbol:
     values: dict[str, object] = {
         "path": "shop/cookies.py",
@@ -267,16 +244,17 @@ def test_names_of_all_sorts(name: str, kind: ChunkKind, sentence: str) -> None:
     assert made == (sentence,)
 
 
+def test_code_in_a_line_is_no_fence() -> None:
+    text = f"# A\n\n```brew install```\n\n{BODY}\n\n# B\n\n~~~\n```\n# no\n~~~\n{BODY}"
+    assert [s.headings for s in cut_sections(text, "markdown")] == [("A",), ("B",)]
+
+
+def test_a_heading_alone_is_no_section() -> None:
+    assert cut_sections("# A\n\n## B\n", "markdown") == ()
+
+
 def test_parameters_of_other_languages() -> None:
     go = symbol(signature="func (s *Server) Run(port int, hostName string) error", docstring="")
     java = symbol(signature="void send(final Order order, String address)", docstring="")
     assert any("I have order, address and" in intent for intent in template_intents(java))
     assert template_intents(go)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("parse_cookieHeader2", "parse cookie header 2"), ("HTTPError", "http error"), ("__x__", "x")],
-)
-def test_words_of_identifiers(name: str, words: str) -> None:
-    assert words_of(name) == words

@@ -52,24 +52,6 @@ def test_a_query_scores_the_same_alone_and_among_others() -> None:
     assert make_grounder().signals([]) == []
 
 
-def test_the_best_piece_is_the_one_that_is_meant() -> None:
-    grounder = make_grounder()
-    for text, symbol in (("render_receipt", "render_receipt"), ("parse a price", "parse_price")):
-        (signals,) = grounder.signals([Problem(text, "")])
-        assert grounder.corpus.symbols[int(signals.pieces.argmax())] == symbol
-
-
-def test_a_corpus_is_loaded_again_for_new_terms_only() -> None:
-    grounder = make_grounder()
-    grounder.prepare("cart total coupon")
-    loaded = grounder.corpus
-    grounder.signals([Problem("total cart", ""), Problem("coupon", "")])
-    assert grounder.corpus is loaded
-    grounder.signals([Problem("receipt", "")])
-    assert grounder.corpus is not loaded
-    assert grounder.corpus.symbols == loaded.symbols
-
-
 def test_grounding_finds_the_code_and_asks_each_query_once() -> None:
     grounder = make_grounder(limit=2)
     one, again, other = intent("render a receipt"), intent("render a receipt"), intent("coupon")

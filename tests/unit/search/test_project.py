@@ -45,12 +45,6 @@ def test_the_remote_names_the_project_on_every_machine(make_repository: MakeRepo
     assert project_name(take_snapshot(root.parent / "linked")) == "example.org/team/shop"
 
 
-def test_keys_are_file_names() -> None:
-    key = project_key("example.org/team/../shop:x")
-    assert "/" not in key
-    assert key != project_key("example.org/team/../shop:y")
-
-
 class Line(BaseModel):
     number: int
 
@@ -102,6 +96,10 @@ def test_one_process_makes_lines_at_a_time(tmp_path: Path) -> None:
         ("Cart::total()", "Cart.total"),
         ("Cart#total", "Cart.total"),
         (" snake_case ", "snake_case"),
+        ("NO_COLOR", "NO_COLOR"),
+        ("fooBar", "fooBar"),
+        ("HTTP", "HTTP"),
+        ("x86", "x86"),
         ("two words", ""),
         ("f(x)", ""),
         ("a..b", ""),
@@ -119,11 +117,6 @@ def test_a_word_is_a_name_only_where_it_is_defined() -> None:
     assert (query.kind, query.name) == ("word", "Total")
     assert query.as_name(defined=True).formatted == "NAME: Total"
     assert query.as_name(defined=False).formatted == "DESCRIPTION: Total"
-
-
-@pytest.mark.parametrize("text", ["NO_COLOR", "fooBar", "HTTP", "x86", "a.b", "total()", "A::b"])
-def test_a_shaped_name_is_an_identifier(text: str) -> None:
-    assert read_query(text).kind == "identifier"
 
 
 def test_labels_are_no_words() -> None:
@@ -179,3 +172,9 @@ def test_the_definition_of_a_name_comes_before_code_that_uses_it() -> None:
     assert [hit.chunk.symbol for hit, _ in ordered] == ["strip", "shown"]
     assert ordered[0][1] == 1.0 > ordered[1][1]
     assert [hit for hit, _ in named_first("strip the tags", (used, defined))] == [used, defined]
+
+
+def test_keys_are_file_names() -> None:
+    key = project_key("example.org/team/../shop:x")
+    assert "/" not in key
+    assert key != project_key("example.org/team/../shop:y")

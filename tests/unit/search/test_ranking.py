@@ -69,12 +69,6 @@ def test_where_words_tie_vectors_decide() -> None:
     assert ranked("NO_COLOR", word_index, [MANY + 1, MANY])[:2] == [MANY + 1, MANY]
 
 
-def test_prose_is_ordered_by_both_as_before() -> None:
-    word_index = word_index_of(TEXTS)
-    words = weights_of(read_query("print without any styles"), (), word_index)
-    assert words.literals == frozenset()
-
-
 def test_a_name_that_stands_everywhere_leads_only_where_it_is_the_whole_query() -> None:
     word_index = word_index_of([f"parse_args of command {n}" for n in range(21)])
     assert not weights_of(read_query("why parse_args fails"), (), word_index).literals

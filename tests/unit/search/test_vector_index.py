@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError
 from agent.search.precomputed import (
@@ -22,7 +21,6 @@ from agent.search.precomputed import (
     load_vectors,
     make_settings,
 )
-from tests.support.vectors import write_vector
 
 # Small whole numbers: cosines of different vectors are equal, or far apart.
 NUMBERS = st.integers(-3, 3)
@@ -69,24 +67,6 @@ def test_ranks_are_those_of_a_naive_search(
         assert [r.id for r in results] == [name for _, name in best]
         assert [r.score for r in results] == pytest.approx([score for score, _ in best], abs=1e-11)
         assert all(-1.0 <= r.score <= 1.0 for r in results)
-
-
-@pytest.fixture(scope="module")
-def real() -> tuple[VectorIndex, NDArray[np.float64]]:
-    rng = np.random.default_rng(7)
-    rows = rng.standard_normal((3000, 64)).astype(np.float32)
-    rows[1000:1200] = rows[0]  # the same vector two hundred times: ties by id
-    ids = tuple(f"v{i:04}" for i in range(3000))
-    return VectorIndex(ids, rows), rng.standard_normal((40, 64))
-
-
-def test_equal_vectors_come_by_id_and_fill_the_places(
-    real: tuple[VectorIndex, NDArray[np.float64]],
-) -> None:
-    index, _ = real
-    found = index.search(index.vectors[0][None, :], 30)[0]
-    assert [r.id for r in found] == ["v0000", *(f"v{i}" for i in range(1000, 1029))]
-    assert all(r.score == pytest.approx(1.0) for r in found)
 
 
 def test_tags_are_applied_before_the_best_are_chosen() -> None:
@@ -176,16 +156,6 @@ def test_one_agent_has_one_set_of_settings() -> None:
         make_retriever(make_settings(agent_name="x"), make_settings(agent_name="x", top_k=1))
 
 
-def test_settings_may_be_given_for_one_call() -> None:
-    retriever = make_retriever(make_settings(agent_name="x"))
-    ad_hoc = make_settings(agent_name="once", top_k=2)
-    assert [one.id for one in retriever.retrieve(ad_hoc, [1, 0])] == ["a", "b"]
-    assert [len(found) for found in retriever.retrieve_batch(ad_hoc, [[1, 0], [0, 1]])] == [2, 2]
-    assert len(retriever) == 4
-    with pytest.raises(SemanticConfigError, match="'once'"):  # it is not kept
-        retriever.retrieve("once", [1, 0])
-
-
 def test_a_missing_folder_is_an_empty_index_unless_strict(tmp_path: Path) -> None:
     said: list[Any] = []
     index = load_vectors(tmp_path / "none", said.append)
@@ -200,10 +170,3 @@ def test_a_missing_folder_is_an_empty_index_unless_strict(tmp_path: Path) -> Non
     for name in ("none", "empty"):
         with pytest.raises(SemanticIndexError):
             load_vectors(tmp_path / name, said.append, strict=True)
-
-
-def test_a_result_has_its_content(tmp_path: Path) -> None:
-    write_vector(tmp_path, "a", [1.0, 0.0], text="the first")
-    retriever = SemanticRetriever(load_vectors(tmp_path, print), [make_settings(agent_name="x")])
-    (found,) = retriever.retrieve("x", [1, 0])
-    assert (found.content, found.text) == ("the first", "the first")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.errors import ProviderUnreachable, StoreMismatch
+from agent.errors import ProviderUnreachable
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
 from agent.search.passages import Label, Passage
@@ -87,14 +87,6 @@ def test_another_model_has_a_collection_of_its_own(tmp_path: Path) -> None:
         assert {info.dimension for info in store.collections()} == {32, 256}
 
 
-@pytest.mark.parametrize("model", ["a", "org/model", "x" * 200, "ünï", "..."])
-def test_collection_names_suit_every_engine(model: str) -> None:
-    name = collection_name(model)
-    assert len(name) <= 48
-    assert name[0].isalnum()
-    assert name.isascii()
-
-
 def test_static_rows_are_those_of_the_encoder() -> None:
     embedder = StaticEmbedder(encoder())
     query = asyncio.run(embedder.embed(["parse the cookie header"], kind="query"))[0]
@@ -111,10 +103,9 @@ def test_static_rows_are_those_of_the_encoder() -> None:
     assert float(rows[0] @ query) > float(rows[1] @ query)
 
 
-def test_a_model_that_changes_its_dimension_is_refused(tmp_path: Path) -> None:
-    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
-        fill(PassageVectors(store, WordEmbedder(), "p"), [passage("a text")])
-        with pytest.raises(StoreMismatch, match="256"):
-            fill(PassageVectors(store, WordEmbedder(dimension=32), "p"), [passage("more")])
-        (info,) = store.collections()
-        assert (info.dimension, info.entries) == (256, 1)
+@pytest.mark.parametrize("model", ["a", "org/model", "x" * 200, "ünï", "..."])
+def test_collection_names_suit_every_engine(model: str) -> None:
+    name = collection_name(model)
+    assert len(name) <= 48
+    assert name[0].isalnum()
+    assert name.isascii()

@@ -72,19 +72,6 @@ def test_damage_that_shows_while_it_is_in_use(path: Path, said: list[Event]) -> 
     assert len(notices(said)) == 1
 
 
-def test_a_file_that_is_removed_meanwhile_is_made_again(path: Path, said: list[Event]) -> None:
-    with EmbeddedStore(path, said.append) as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert([entry("a")])
-        for file in path.parent.iterdir():
-            file.unlink()
-        assert collection.count() == 0
-        assert collection.upsert([entry("b")]) == 1
-    with EmbeddedStore(path, said.append) as store:
-        assert store.collection("things", MODEL, DIMENSION).count() == 1
-    assert said == []
-
-
 # ------------------------------------------------------------------------------------- what fails
 
 
