@@ -173,8 +173,6 @@ def retrieval_command(
     retrieval_options(settings)  # reports unknown names before hours of work
     if str(output) == "-":
         raise ConfigurationError("--output -: name a file for the rows")
-    if not output.parent.is_dir():
-        raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
     budgets = _budgets(given.pop("budgets"))
     plan = RetrievalPlan(
         repositories=given.pop("repos"),

@@ -190,7 +190,6 @@ class GivenTests:
             ended=run.ended,
             runner=f"{self.suite.runner}: {self.suite.why}{by}",
             suspicion=doubt,
-            notes=_notes(absent, run),
             blame=blame,
             log="\n".join(_logged(where, run) for where, run in self.runs.items()),
         )
@@ -276,7 +275,9 @@ def _reason(status: GivenStatus, run: TestRun, doubt: str) -> str:
         total = len(tests.success) + len(tests.failure)
         if total:
             parts.append(f"{len(tests.success)} of {total} {name} pass")
-    if not is_whole(run):
+    if not executed(run):
+        parts.append(f"no test ran: {how_it_ended(run)}; {_last_output(run)}")
+    elif not is_whole(run):
         parts.append(how_it_ended(run))
     if doubt:
         parts.append(doubt)
@@ -284,14 +285,6 @@ def _reason(status: GivenStatus, run: TestRun, doubt: str) -> str:
     if any(run.failures.get(test) for test in failing):
         parts.append(f"first failure: {first_failure(run, failing)}")
     return "; ".join(parts)
-
-
-def _notes(absent: Sequence[str], run: TestRun) -> tuple[str, ...]:
-    if not executed(run):
-        return (f"no test ran: {how_it_ended(run)}; {_last_output(run)}",)
-    if absent:
-        return (f"{number(len(absent), 'given id')} the run does not know: {listed(absent)}",)
-    return ()
 
 
 def _last_output(run: TestRun) -> str:

@@ -25,9 +25,6 @@ from agent.types import Verdict
 PatchOutcome = Literal["resolved", "unresolved", "not-applied", "empty-patch", "error"]
 ErrorKind = Literal["", "row", "repository", "test-patch", "environment", "sandbox", "crash"]
 
-# The version number that the harness gives to reports of this shape.
-SCHEMA_VERSION = 2
-
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,11 +52,6 @@ class OwnVerdict(_Value):
     status: str
     verdict: str | None
     same_patch: bool = True
-
-
-_OF_HARNESS = frozenset(
-    ("patch_is_None", "patch_exists", "patch_successfully_applied", "resolved", "tests_status")
-)
 
 
 class Scored(_Value):
@@ -92,7 +84,8 @@ class Scored(_Value):
 
     def of_harness(self) -> dict[str, Any]:
         """Return the report as the harness writes it, without tests if none could run."""
-        return self.model_dump(mode="json", include=set(_OF_HARNESS), exclude_none=True)
+        names = {"patch_is_None", "patch_exists", "patch_successfully_applied", "resolved"}
+        return self.model_dump(mode="json", include=names | {"tests_status"}, exclude_none=True)
 
 
 class ShareWithInterval(_Value):
@@ -142,7 +135,7 @@ class RunReport(_Value):
     resolved_ids: tuple[str, ...]
     unresolved_ids: tuple[str, ...]
     error_ids: tuple[str, ...]
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 2
     not_applied_ids: tuple[str, ...]
     pending_ids: tuple[str, ...]
     problems: tuple[InputProblem, ...]

@@ -104,12 +104,12 @@ def evaluate(
                 report = make_report(
                     inputs.ids,
                     list(inputs.orders),
-                    [_with_own(one, plan, inputs.orders) for one in scored],
+                    scored,
                     inputs.problems,
                     time.monotonic() - started,
                     compared=plan.run is not None,
                 )
-                replace_file(plan.output, [_json(report)])
+                replace_file(plan.output, [as_json(report.model_dump(mode="json"))])
         except OSError as error:
             raise SandboxUnavailable(
                 f"{error.filename or plan.folder}: {error.strerror or error}: repair this and run "
@@ -225,12 +225,16 @@ def _judge(
         reason = f"{plan.dataset}: FAIL_TO_PASS, PASS_TO_PASS: no test decides"
         return _without_run(folder, name, "row", reason)
     try:
-        return score(order, means, folder, stop)
+        scored = score(order, means, folder, stop)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001  (a bug must cost one instance, not hundreds)
         why = f"internal error, please report it: {type(error).__name__}: {error}"
         return _without_run(folder, name, "crash", why)
+    if scored is None or plan.run is None:
+        return scored
+    own = read_own(plan.run, name, order.prediction.patch)
+    return scored.model_copy(update={"own": own})
 
 
 def _without_run(folder: Path, name: str, error: ErrorKind, reason: str) -> Scored:
@@ -238,25 +242,6 @@ def _without_run(folder: Path, name: str, error: ErrorKind, reason: str) -> Scor
     scored = Scored(instance_id=name, outcome="error", error=error, reason=reason)
     write_scored(folder, scored, "")
     return scored
-
-
-def _with_own(
-    scored: Scored, plan: ScoringPlan, orders: Mapping[str, Order | InputProblem]
-) -> Scored:
-    """Return the result with our verdict, if there is a run to compare with."""
-    order = orders[scored.instance_id]
-    if plan.run is None or isinstance(order, InputProblem):
-        return scored
-    own = read_own(plan.run, scored.instance_id, order.prediction.patch)
-    return scored.model_copy(update={"own": own})
-
-
-def _json(report: RunReport) -> bytes:
-    data = report.model_dump(mode="json")
-    for name, entry in report.instances.items():
-        if entry.tests_status is None:
-            data["instances"][name].pop("tests_status")
-    return as_json(data)
 
 
 @contextmanager

@@ -59,9 +59,6 @@ class Measurement:
     notices: tuple[str, ...] = ()
 
 
-# ------------------------------------------------------------------------------- the parent process
-
-
 def measure_all(
     jobs: Sequence[MeasureJob], flags: Mapping[str, Any], budgets: Sequence[int], workers: int
 ) -> Generator[tuple[MeasureJob, Measurement], None, None]:
@@ -94,9 +91,6 @@ def _pool(
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-# ------------------------------------------------------------------------------- the worker process
 
 
 async def measure(

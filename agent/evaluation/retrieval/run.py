@@ -7,12 +7,19 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.datasets import GoldInstance, Split, check_folder, find_repository, load_dataset, part_of
+from agent.datasets import (
+    GoldInstance,
+    Split,
+    check_folder,
+    check_output,
+    find_repository,
+    load_dataset,
+    part_of,
+)
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.measuring import MeasureJob, measure_all
 from agent.evaluation.retrieval.metrics import RetrievalReport, RetrievalRow, summarise
@@ -20,12 +27,7 @@ from agent.evaluation.table import markdown_table
 from agent.shared.files import replace_file
 from agent.shared.terminal import inert
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
-from agent.wiring import (
-    embedding_endpoint,
-    embedding_in_words,
-    open_retriever,
-    retrieval_options,
-)
+from agent.wiring import open_retriever
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -60,7 +62,7 @@ class RetrievalEvaluation:
     """The figures of the `scored` instances.
 
     `instances` = `scored` + `unscored` (no existing function outside tests changes) + `skipped`,
-    which has the reason by id. `embedder` is "" if nothing was embedded.
+    which has the reason by id.
     """
 
     split: Split
@@ -69,7 +71,6 @@ class RetrievalEvaluation:
     unscored: int
     skipped: Mapping[str, str] = field(default_factory=dict)
     report: RetrievalReport | None = None
-    embedder: str = ""
 
 
 def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
@@ -78,18 +79,16 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
     Raises ConfigurationError for a bad data set, folder, output or setting.
     """
     check_folder(plan.repositories)
+    check_output(plan.output)
     instances = part_of(load_dataset(plan.dataset), plan.split)[: plan.limit]
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
-    embeds = retrieval_options(plan.settings).embedding and embedding_endpoint(plan.settings)
-    embedder = embedding_in_words(plan.settings) if embeds else ""
     asyncio.run(_try_settings(plan.settings))
     skipped: dict[str, str] = {}
     rows = _measure(plan, list(_jobs(plan, instances, skipped)), skipped, reporter)
     order = [one.instance_id for one in instances]
     ordered = [rows[name] for name in order if name in rows]
-    with _writing(plan.output):
-        replace_file(plan.output, map(_line, ordered))
+    replace_file(plan.output, map(_line, ordered))
     scored = [row for row in ordered if row.gold.files]
     return RetrievalEvaluation(
         split=plan.split,
@@ -98,7 +97,6 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
         unscored=len(ordered) - len(scored),
         skipped={name: skipped[name] for name in order if name in skipped},
         report=summarise(scored) if scored else None,
-        embedder=embedder,
     )
 
 
@@ -133,8 +131,7 @@ def _measure(
     workers = max(1, min(plan.workers or os.cpu_count() or 1, len(jobs)))
     reporter(StageStarted(STAGE, f"{len(jobs):,} instances to measure"))
     started = time.perf_counter()
-    with _writing(plan.output):
-        file = plan.output.open("wb", buffering=0)
+    file = plan.output.open("wb", buffering=0)
     measurements = measure_all(jobs, plan.flags, plan.budgets, workers)
     done = 0
     try:
@@ -146,8 +143,7 @@ def _measure(
                 skipped[name] = measured.skipped
                 reporter(Notice(f"{name} skipped: {measured.skipped}", "warning"))
             else:
-                with _writing(plan.output):
-                    file.write(_line(measured.row))
+                file.write(_line(measured.row))
                 rows[name] = measured.row
             reporter(StageProgress(STAGE, done, len(jobs)))
     finally:
@@ -157,15 +153,6 @@ def _measure(
         seconds = time.perf_counter() - started
         reporter(StageFinished(STAGE, seconds, summary, done == len(jobs)))
     return rows
-
-
-@contextmanager
-def _writing(output: Path) -> Iterator[None]:
-    """Turn an OSError into a ConfigurationError that names `--output`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(f"--output {output}: {error.strerror or error}") from None
 
 
 def _line(row: RetrievalRow) -> bytes:
@@ -181,8 +168,6 @@ def render(evaluation: RetrievalEvaluation) -> str:
     ]
     if evaluation.report is not None:
         parts.append(_metrics(evaluation.report))
-    if evaluation.embedder:
-        parts.append(f"Embedded by {inert(evaluation.embedder, kept='')}.\n")
     if evaluation.skipped:
         parts.append("".join(_reasons(evaluation.skipped)))
     return "\n".join(parts)

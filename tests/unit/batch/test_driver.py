@@ -104,11 +104,6 @@ def test_all_are_solved_in_order_with_as_many_at_once_as_there_are_workers(bench
     assert (summary.exit_code, summary.message, summary.pending) == (0, "", 0)
 
 
-def test_a_result_that_is_no_success_is_a_result(bench: Bench) -> None:
-    summary = bench.run(ScriptedEngine(lambda _: ended(status=Status.BROKEN)))
-    assert (summary.exit_code, summary.accepted, summary.statuses) == (0, 0, {"broken": 4})
-
-
 def test_a_second_run_goes_on_and_a_third_has_nothing_to_do(bench: Bench) -> None:
     bench.rows, everything = bench.rows[:2], bench.rows
     bench.run(ScriptedEngine(lambda _: ended()))
@@ -194,46 +189,12 @@ def test_workers_share_what_is_left_and_one_that_needs_more_gets_all(bench: Benc
     assert (summary.exit_code, summary.finished) == (0, 2)
 
 
-def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench) -> None:
-    refused = ended("budget", Status.BUDGET, "the next call may cost too much")
-    summary = bench.run(ScriptedEngine(lambda _: refused), total_cost=1.0)
-    assert (summary.exit_code, summary.pending) == (8, 4)
-    assert "--max-total-cost 1" in summary.message
-    engine = ScriptedEngine(lambda _: ended())
-    assert bench.run(engine, total_cost=2.0).exit_code == 0
-    assert engine.submitted == names(1, 2, 3, 4)
-
-
-def test_an_unusable_row_is_named_and_the_others_go_on(bench: Bench) -> None:
-    bench.rows.insert(0, make_task(9, repo="owner/gone"))
-    missing = ended("row", Status.USAGE, "owner__shop-1: no commit aaaa")
-    engine = ScriptedEngine([missing, ended(), ended(), ended()])
-    summary = bench.run(engine)
-    assert engine.submitted == names(1, 2, 3, 4)
-    (gone, no_commit) = unsolved(summary)
-    assert gone[:2] == ("owner__shop-9", "row")
-    assert "owner__gone" in gone[2]
-    assert no_commit == ("owner__shop-1", "row", "no commit aaaa")
-    assert (summary.exit_code, summary.finished) == (2, 3)
-    assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
-
-
 def test_an_environment_that_cannot_be_built_ends_the_run(bench: Bench) -> None:
     wrong = ended("environment", Status.USAGE, "envs.toml: no package pluginbase==1.0.1")
     summary = bench.run(ScriptedEngine([ended(), wrong]))
     assert (summary.exit_code, summary.finished, summary.pending) == (2, 1, 3)
     assert summary.message == "envs.toml: no package pluginbase==1.0.1"
     assert bench.run(ScriptedEngine(lambda _: ended())).finished == 4
-
-
-def test_interrupted_once_what_runs_is_finished(bench: Bench) -> None:
-    drivers: list[Driver] = []
-    engine = ScriptedEngine(lambda _: ended(), on_end=lambda _: drivers[0].interrupt())
-    summary = bench.run(engine, before=drivers.append)
-    assert engine.submitted == names(1)
-    assert (summary.finished, summary.pending, summary.exit_code) == (1, 3, 130)
-    assert summary.message == "interrupted: the same command goes on from here"
-    assert not engine.cancelled.is_set()
 
 
 def test_being_stopped_costs_no_try(bench: Bench) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from agent.batch import Fingerprint, claim_run_folder
 from agent.errors import ConfigurationError
-from agent.results import kept as files
 from agent.settings import load
 
 
@@ -76,17 +75,3 @@ def test_keys_places_and_logs_are_no_part_of_it(
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
     assert make(cache_dir="x").check(path, force=True) == ()
     assert "secret" not in make().model_dump_json()
-
-
-def test_a_file_of_somebody_else(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="not written by this command"):
-        make().check(tmp_path / "run.json", force=True)
-
-
-def test_an_instance_without_files_has_no_result(tmp_path: Path) -> None:
-    assert files.read_result(tmp_path) is None
-    assert files.read_patch(tmp_path) == ""
-    assert files.last_log_line(tmp_path) == ""
-    (tmp_path / "result.json").write_text('{"status":')
-    assert files.read_result(tmp_path) is None

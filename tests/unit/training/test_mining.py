@@ -230,17 +230,6 @@ def test_negatives_are_at_most_twelve_and_the_same_every_time(project: Project) 
     assert "f7" not in {negative.symbol for negative in first.negatives}
 
 
-def test_a_commit_id_in_a_message_confuses_nobody(project: Project) -> None:
-    old = run_git(project.root, "rev-parse", "HEAD").strip()
-    commit = project.change(
-        f"Total prices are right again\n\n{old} {old}\n:100644 100644 {old} {old} M\nx.py",
-        " - 1",
-        "",
-    )
-    (pair,) = project.mine()
-    assert (pair.commit, names(pair)) == (commit, ["shop/basket.py:Basket.total_price"])
-
-
 # ------------------------------------------------------------------------------------- the command
 
 

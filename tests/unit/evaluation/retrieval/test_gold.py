@@ -184,11 +184,6 @@ def test_in_languages_with_braces_the_end_is_the_brace() -> None:
     assert found.functions == ("m.js:g",)
 
 
-def test_a_patch_of_a_file_that_is_not_there_is_never_shown() -> None:
-    patch = "--- a/other.py\n+++ b/other.py\n@@ -1 +1 @@\n-a\n+b\n"
-    assert gold(patch=patch) == Gold(edits=(GoldLines(path="other.py", lines=(1,)),))
-
-
 def test_edits_are_removed_lines_and_the_neighbours_of_insertions() -> None:
     old = ["import os", "", "", "def f():", "    return 1", "", "", "def g():", "    return 2"]
     patch = (
