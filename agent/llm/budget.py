@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import BudgetExceeded, ReplayMismatch
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.prices import Price
 from agent.types import Completion, Prompt, Usage
 from agent.types.protocols import ChatModel
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

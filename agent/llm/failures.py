@@ -165,11 +165,9 @@ _ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
         "{host} does not take run {run!r} ({reason}): set EVALUATION_RUN_ID to a run that is under "
         "way there",
     ),
-    "key": (AuthenticationFailed, "{host} refuses the key ({reason}): check {key}"),
-    "no key": (AuthenticationFailed, "{host} wants a key ({reason}): set {key}"),
-    "forbidden": (
+    "key": (
         AuthenticationFailed,
-        "{host} does not allow this ({reason}): check that {key} may use model {model}",
+        "{host} refuses the key, or wants one ({reason}): check {key}, and that it may use {model}",
     ),
     "path": (
         ProviderError,
@@ -317,9 +315,7 @@ def _kind(status: int, matched: str, endpoint: Endpoint, *, refills: bool) -> st
             continue
         if kind == "path" and status == 404 and endpoint.model and endpoint.model in matched:
             return "model"
-        if kind == "key" and endpoint.api_key is None:
-            return "no key"
-        return "forbidden" if kind == "key" and status == 403 else kind
+        return kind
     return "other"
 
 

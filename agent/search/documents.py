@@ -122,7 +122,6 @@ def _is_setext(lines: Sequence[str], row: int) -> bool:
 
 
 def _underlined(lines: Sequence[str]) -> Iterator[_Heading]:
-    """Yield the headings of reStructuredText, with levels in the order of the adornments."""
     levels: dict[str, int] = {}
     row = 0
     while row + 1 < len(lines):

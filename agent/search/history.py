@@ -130,7 +130,6 @@ class Memory:
 
 
 def _make_line(problem: Problem, diff: bytes, commit: str) -> MemoryLine:
-    """Return the entry for a patch, with secrets masked."""
     paths, change = _summarised(diff.decode("utf-8", "replace"))
     change = mask_secrets(change).text[:_MAX_CHANGE]
     issue = mask_secrets(problem.text).text[:_MAX_ISSUE]
@@ -145,7 +144,6 @@ def _make_line(problem: Problem, diff: bytes, commit: str) -> MemoryLine:
 
 
 def _summarised(diff: str) -> tuple[tuple[str, ...], str]:
-    """Return the paths, and a text of paths, functions around hunks, added and removed lines."""
     paths: dict[str, None] = {}
     lines: list[str] = []
     secret = False

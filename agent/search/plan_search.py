@@ -229,7 +229,6 @@ def _narrowed(corpus: Corpus, loaded: NDArray[np.uint64], query: LexicalQuery) -
 
 
 def _grounded(intent: Intent, signals: Signals) -> Grounded:
-    """Compute the result of an intent from the signals of its query."""
     scores = signals.pieces
     best = np.argsort(-scores, kind="stable")[: HITS * (1 + _BACKGROUND)]
     best = best[scores[best] > 0.0]
@@ -331,7 +330,6 @@ class PlanSearch:
         return self._best or ScoredPlan()
 
     def _offer(self, plans: Iterable[Plan]) -> None:
-        """Score new plans within the budget."""
         for plan in plans:
             key = key_of(plan)
             if key in self._seen or not plan:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.retrieval.ranking import without_boilerplate
@@ -80,37 +81,26 @@ class Planner:
 
     async def plan(self, problem: Problem, snapshot: Snapshot, ranking: Ranking) -> Planned:
         """Search for the best plan, in a thread."""
+        return await in_thread(partial(self._plan, problem, snapshot, ranking))
 
-        def search(cancel: threading.Event) -> Planned:
-            prepared = self._prepared(problem, snapshot, ranking, cancel)
-            best = prepared.best(prepared.pool[:_FIRST_INTENTS])
-            return Planned(best.value, _steps(best, prepared.grounder.corpus))
-
-        return await in_thread(search)
-
-    def _prepared(
+    def _plan(
         self, problem: Problem, snapshot: Snapshot, ranking: Ranking, cancel: threading.Event
-    ) -> PlanSearch:
-        """Return a search over the loaded corpus."""
+    ) -> Planned:
         problem = without_boilerplate(problem, snapshot)
         grounder = Grounder(problem, snapshot, self.index, self.rankings, cancel)
         # rephrased intents may use the names of ranked symbols
         names = (f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks)
         grounder.prepare("\n".join((problem.text, *names)))
         (signals,) = grounder.signals([problem])
-        return PlanSearch(
-            grounder,
-            intents_in(problem),
-            numbers_of(ranking, grounder.corpus),
-            mentioned(signals),
-            WIDER_TOKENS,
-            self.expansions,
-            self.width,
+        pool, ranks = intents_in(problem), numbers_of(ranking, grounder.corpus)
+        search = PlanSearch(
+            grounder, pool, ranks, mentioned(signals), WIDER_TOKENS, self.expansions, self.width
         )
+        best = search.best(pool[:_FIRST_INTENTS])
+        return Planned(best.value, _steps(best, grounder.corpus))
 
 
 def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
-    """Return the steps of a plan that match code, with the pieces that have a name."""
     steps = []
     for grounded in (one for one in winner.grounded if one.hits):
         named = [number for number in grounded.hits if corpus.symbols[number]][:_PLACES]

@@ -285,7 +285,6 @@ def load_vectors(folder: Path, reporter: Reporter, *, strict: bool = False) -> V
 
 
 def _names_in(folder: Path) -> list[str]:
-    """Return the names of files and links that do not begin with a dot, in order."""
     try:
         with os.scandir(folder) as entries:
             files = [one for one in entries if not one.is_dir(follow_symlinks=False)]

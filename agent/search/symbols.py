@@ -230,7 +230,6 @@ def words_of(name: str) -> str:
 
 
 def _action(symbol: Symbol) -> str:
-    """Return the action that the name of the symbol describes."""
     if symbol.kind is ChunkKind.CLASS:
         return f"use {_one(words_of(symbol.leaf) or symbol.leaf)}"
     owner = words_of(symbol.parent.rpartition(".")[2])
@@ -242,7 +241,6 @@ def _action(symbol: Symbol) -> str:
 
 
 def _one(noun: str) -> str:
-    """Put "a" or "an" before a noun, depending on its first letter."""
     return f"{'an' if noun[:1] in tuple('aeiou') else 'a'} {noun}"
 
 

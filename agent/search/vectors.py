@@ -164,7 +164,6 @@ class PassageVectors:
         return 0 if collection is None else collection.delete(self._own(label))
 
     def _first(self, label: Label, passages: Sequence[Passage]) -> dict[str, int]:
-        """Return the number of the first passage of each text, by its entry id."""
         first: dict[str, int] = {}
         for number, passage in enumerate(passages):
             first.setdefault(entry_id(self.project, label, passage.content), number)

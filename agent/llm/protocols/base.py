@@ -34,26 +34,26 @@ class ChatCall:
 
 
 class Assembler(Protocol):
-    """Puts the events of a streamed reply together. Unknown events and parts are ignored."""
+    """Puts the events of a streamed reply together. Unknown events and parts are ignored.
+
+    `finished`: the reason of the end, or an error, has come. `feed` returns the text that an event
+    adds, arguments of tools included. `value`: the JSON that the server would have sent whole.
+    """
 
     @property
-    def finished(self) -> bool:
-        """Whether the reason of the end, or an error, has come."""
-        ...
+    def finished(self) -> bool: ...
 
-    def feed(self, event: Mapping[str, Any]) -> str:
-        """Take one event; return the text that it adds, arguments of tools included."""
-        ...
+    def feed(self, event: Mapping[str, Any]) -> str: ...
 
-    def value(self) -> Any:
-        """The JSON of the whole reply, as the server would have sent it."""
-        ...
+    def value(self) -> Any: ...
 
 
 class ChatProtocol(Protocol):
     """How chat calls are written for one server: a frozen value.
 
     `streaming`: the fields of a request for a streamed reply, and what puts its events together.
+    `read` a 2xx reply: a str is an error sent as an answer; None is no chat reply. `adapted`: the
+    value that avoids this refusal of the body `sent`; None when none would.
     """
 
     @property
@@ -62,17 +62,11 @@ class ChatProtocol(Protocol):
     @property
     def streaming(self) -> tuple[Mapping[str, Any], Callable[[], Assembler]] | None: ...
 
-    def body(self, call: ChatCall) -> dict[str, Any]:
-        """The JSON of a request."""
-        ...
+    def body(self, call: ChatCall) -> dict[str, Any]: ...
 
-    def read(self, value: Any) -> ReadReply | str | None:
-        """Read a 2xx reply: a str is an error sent as an answer; None is no chat reply."""
-        ...
+    def read(self, value: Any) -> ReadReply | str | None: ...
 
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None:
-        """The value that avoids this refusal of the body `sent`; None when none would."""
-        ...
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None: ...
 
 
 def _words(pattern: str) -> re.Pattern[str]:

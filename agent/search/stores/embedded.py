@@ -155,7 +155,6 @@ class EmbeddedCollection(VectorCollection):
         return f"entry WHERE collection = {_KEY} AND {condition}", [*self._identity, *values]
 
     def _write(self, rows: Sequence[Entry]) -> int:
-        """Write all rows in one transaction."""
 
         def write(connection: sqlite3.Connection) -> int:
             connection.execute(_CREATE, self._identity)  # another process may have removed it
@@ -204,7 +203,6 @@ class EmbeddedCollection(VectorCollection):
 def _largest(
     matrix: NDArray[np.float16], query: NDArray[np.float32], limit: int
 ) -> NDArray[np.int64]:
-    """Return the positions of the `limit` largest products with the query."""
     products = np.empty(len(matrix), dtype=np.float32)
     for start in range(0, len(matrix), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)

@@ -121,7 +121,7 @@ def test_each_refusal_has_its_error(
 def test_the_message_names_what_to_change() -> None:
     assert "check PATCHSHOT_API_KEY" in str(failure(401, "").error)
     keyless = read_failure(RawReply(401, {}, b""), endpoint(key=None), NOW)
-    assert "wants a key (401): set PATCHSHOT_API_KEY" in str(keyless.error)
+    assert "wants one (401): check PATCHSHOT_API_KEY" in str(keyless.error)
     assert "502 Bad Gateway" in str(failure(502, HTML_502).error)
     moved = failure(301, "", {"location": "https://me:pw@new.example/v1"})
     assert "redirects to https://new.example/v1)" in str(moved.error)
