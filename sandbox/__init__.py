@@ -1,9 +1,7 @@
 """Runs untrusted commands in private copies of a repository, isolated and within limits.
 
-`make_sandbox` makes a backend (bubblewrap, a container, Landlock, or none) and `check_isolation`
-tries whether it keeps its promises on this machine. `prepare_workspace` makes a private copy;
-`Sandbox.run` runs a `Command` in it and returns a `RunResult` when everything that the command
-started is dead. Nothing here knows of models, issues or patches.
+`make_sandbox` makes a backend, `check_isolation` tries it, `prepare_workspace` makes a private
+copy, and `Sandbox.run` returns when everything that a `Command` started is dead.
 """
 
 from sandbox.choose import check_isolation as check_isolation

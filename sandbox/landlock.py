@@ -1,8 +1,7 @@
 """The reduced backend for machines that forbid namespaces: Landlock, only when asked for by name.
 
-Commands give up files (landlock(7), Linux 6.2 or later) and sockets. They still see processes and
-IPC objects of the host and that files exist, and without root they can change modes. As root, every
-user must be able to reach what the command needs.
+Commands give up files (landlock(7)) and sockets. They still see processes, IPC objects and that
+files exist. As root, every user must be able to reach what the command needs.
 """
 
 from __future__ import annotations

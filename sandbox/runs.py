@@ -1,9 +1,4 @@
-"""What every backend does around a command: its private files, its meter, its end and its result.
-
-with open_run(command, workspace, owner, cancel) as run:
-    outcome = run.watch(process, kill, meter)
-    return run.result(outcome, status, meter.after())
-"""
+"""What every backend does around a command: private files, a meter, its end and its result."""
 
 from __future__ import annotations
 

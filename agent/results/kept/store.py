@@ -1,8 +1,6 @@
 """Reads and writes the folder of one solve, and finds kept runs in the user's folder.
 
-`result.json` is the RunRecord, `patch.diff` the best patch so far, `exchanges.jsonl` every paid
-reply. A batch adds `attempt.json` and `log.txt`; a kept run `origin.json`, `issue.md` and
-`feedback`. The files may be damaged or foreign: they are read with limits, and links not followed.
+The files may be damaged or foreign: they are read with limits, and links are not followed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Finds what looks like a secret, so that it is masked in prompts and refused in patches.
 
-`find_secrets` returns the places of secret values in a text, `mask_secrets` replaces them by `MASK`
-without changing line numbers, and `is_secret_path` recognises files that exist to hold secrets.
-`placeholder` makes what stands in the place of such a file, and `KnownSecrets` masks what it holds.
+`placeholder` makes what stands in the place of a file of secrets, and `KnownSecrets` masks what it
+holds.
 """
 
 from agent.shared.secrets.files import KnownSecrets as KnownSecrets

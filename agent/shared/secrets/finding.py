@@ -1,8 +1,7 @@
 """Finds secrets by a few strict rules and by the known forms of `detect-secrets` (Yelp).
 
-The rules are strict because a model cannot quote a masked line of ordinary code. Of detect-secrets,
-the detectors for the keys of one vendor are used, because the others flag ordinary lines; `verify`,
-which would send a key to its vendor, is never called.
+The rules are strict because a model cannot quote a masked line of ordinary code. `verify` of
+detect-secrets, which would send a key to its vendor, is never called.
 """
 
 from __future__ import annotations

@@ -97,22 +97,6 @@ def test_an_unusable_place_costs_a_notice_only(
     assert [type(event) for event in said] == [Notice]
 
 
-def test_a_full_disk_costs_a_notice_only(path: Path, said: list[Event]) -> None:
-    code = """
-import resource, signal, sys
-from pathlib import Path
-from agent.shared.cache import RecordStore
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-said = []
-with RecordStore(Path(sys.argv[1]), reporter=said.append) as store:
-    store.put([(n.to_bytes(16, "big"), b"x" * 1000) for n in range(1000)])
-    assert store.get([bytes(16)]) == {}
-assert len(said) == 1, said
-"""
-    run_python(code, path).check_returncode()
-
-
 def test_a_killed_writer_leaves_a_sound_store(path: Path, said: list[Event]) -> None:
     code = """
 import sys
@@ -144,12 +128,6 @@ def start_python(code: str, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[bytes]:
-    argv = [sys.executable, "-c", code, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, cwd=ROOT, env=environment, timeout=60, check=False)
-
-
 # ---- files
 
 FORMAT = SqliteFormat("test cache", 0x50530001, 3, "CREATE TABLE note (text TEXT);")
@@ -178,16 +156,6 @@ def test_a_damaged_or_foreign_file_is_set_aside_whole(tmp_path: Path, content: b
     file.close()
     assert (tmp_path / "notes.bad").read_bytes() == content
     assert len(said) == 1
-
-
-def test_the_log_goes_with_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    path.write_text("my shopping list")
-    (tmp_path / "notes-wal").write_bytes(b"the log")
-    file = SqliteFile(path, FORMAT, lambda _: None, replace_foreign=True)
-    file.run(read)
-    file.close()
-    assert (tmp_path / "notes.bad-wal").read_bytes() == b"the log"
 
 
 def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:

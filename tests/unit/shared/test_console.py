@@ -8,10 +8,8 @@ from rich.console import Console
 
 from agent.shared.console import (
     PlainReporter,
-    QuietReporter,
     TerminalReporter,
     call_in_words,
-    reporter_for,
 )
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress, StageStarted
 
@@ -42,13 +40,6 @@ def test_plain_lines_count_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(line.startswith("index: ") for line in lines) == 10
 
 
-def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = QuietReporter()
-    for event in EVENTS:
-        reporter(event)
-    assert capsys.readouterr() == ("", "")
-
-
 def shown(*events: Event, verbose: bool = False, redact: Callable[[str], str] = str) -> str:
     """Return what a terminal gets."""
     stream = io.StringIO()
@@ -59,21 +50,10 @@ def shown(*events: Event, verbose: bool = False, redact: Callable[[str], str] = 
     return stream.getvalue()
 
 
-def test_the_terminal_shows_a_line_for_each_finished_stage() -> None:
-    text = shown(*EVENTS)
-    for words in ("✓ retrieve", "12 files", "embeddings are off"):
-        assert words in text
-
-
 def test_what_a_repository_says_cannot_style_or_move_the_terminal() -> None:
     text = shown(Notice("[bold red]shout[/] \x1b]0;title\x07 end"))
     assert "[bold red]shout[/]" in text
     assert "\x1b]0;" not in text
-
-
-def test_without_a_terminal_lines_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(reporter_for(quiet=False), PlainReporter)
-    assert isinstance(reporter_for(quiet=True), QuietReporter)
 
 
 CALL = ModelCall("chat", "gpt-x", "ok", 4.104, 2, 5012, 310, 0.01234)

@@ -21,14 +21,6 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("begin", [b"", b"torn", b"whole\n"])
-def test_what_is_whole_stays(tmp_path: Path, begin: bytes) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(begin)
-    AppendFile(path).close()
-    assert path.read_bytes() == (begin if begin.endswith(b"\n") else b"")
-
-
 def test_a_line_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "f"
     file = AppendFile(path)

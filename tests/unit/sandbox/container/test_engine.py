@@ -70,11 +70,6 @@ def test_a_podman_of_another_machine_is_of_no_use(path: Path) -> None:
         find_engine()
 
 
-def test_docker_may_be_podman_under_another_name(path: Path) -> None:
-    fake(path, "docker", PODMAN, version="podman version 4.3.1")
-    assert find_engine().kind == "podman"
-
-
 @pytest.mark.parametrize(
     ("info", "said"),
     [

@@ -232,15 +232,6 @@ def test_links_are_replaced_and_never_followed(parent: Path, tmp_path: Path) -> 
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("file", "untouched")]
 
 
-def test_deleting_prunes_empty_directories_only(parent: Path) -> None:
-    with empty_workspace(mount=Path("/srv/x"), parent=parent) as workspace:
-        for name in ("a/b/c/file", "a/keep"):
-            workspace.write(name, b"")
-        workspace.write("a/b/c/file", None)
-        workspace.write("a/b/c/file", None)
-        assert sorted(path.name for path in (workspace.path / "a").iterdir()) == ["keep"]
-
-
 def test_a_copy_is_independent(make_repository: Make, parent: Path) -> None:
     repository = make_repository({"a": "a", "run": "x"})
     with prepare_workspace(repository, head(repository), {}, parent=parent) as original:
