@@ -94,22 +94,6 @@ def test_the_order_does_not_depend_on_that_of_the_files() -> None:
         assert selected({name: FILES[name] for name in names}) == expected
 
 
-def test_relative_and_bracketed_imports_are_read() -> None:
-    files = {
-        "pkg/__init__.py": "",
-        "pkg/parser.py": BEFORE,
-        "pkg/tests/test_a.py": "from ..parser import (\n    Parser as P,\n)\n",
-        "pkg/tests/test_b.py": "from pkg import (util,\n    parser)\n",
-        "pkg/tests/test_c.py": "import os, pkg.parser as q\n",
-        "pkg/tests/test_d.py": "import os\n",
-    }
-    change = edit("pkg/parser.py", BEFORE, AFTER)
-    found = {t.path: t.reason for t in select_tests(MemorySnapshot(files), [change], "")}
-    for name in "abc":
-        assert "imports pkg.parser" in found[f"pkg/tests/test_{name}.py"]
-    assert "imports" not in found["pkg/tests/test_d.py"]
-
-
 def test_where_nothing_is_tied_the_nearest_are_taken_and_strangers_never() -> None:
     files = {
         "pkg/data/table.csv": "",
@@ -143,13 +127,6 @@ def test_files_that_changed_together_are_tied() -> None:
     change = edit("src/pkg/util.py", "", "x = 1\n")
     found = select_tests(MemorySnapshot(FILES), [change], "", together=together)
     assert found[0] == SelectedTest("tests/test_far.py", "changed together with it before")
-
-
-def test_addresses_in_the_issue_are_no_names_of_code() -> None:
-    files = {"mod.py": BEFORE, "t/test_a.py": "com = 1\n", "t/test_b.py": "json.dumps\n"}
-    problem = "See https://example.com/x and a@b.com: calls .dumps( wrongly"
-    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], problem)
-    assert [test.path for test in found] == ["t/test_b.py"]
 
 
 @pytest.mark.parametrize(

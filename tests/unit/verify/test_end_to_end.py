@@ -145,7 +145,7 @@ def test_a_suite_that_cannot_be_collected_says_nothing(validate: Validate) -> No
     files = {**FILES, "tests/test_calc.py": "import calc, surely_not_there\n"}
     report = validate(files, FIXES)
     assert report.verdict is Verdict.UNVERIFIED
-    assert "on the base no selected test runs (1 error" in report.reason
+    assert "on the base the run ended with exit code 1 (1 error" in report.reason
 
 
 def test_a_hanging_test_hits_its_limit_and_is_named(validate: Validate) -> None:

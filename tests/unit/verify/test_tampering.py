@@ -133,22 +133,6 @@ def test_source_that_cheats_when_it_is_imported(tried: Tried, name: str) -> None
     assert report.verdict in UNFIXED, report.reason
 
 
-WHEN_CALLED = (
-    "os._exit(0) at exit",
-    "pytest.exit",
-    "our recorder says nothing of failures",
-    "forged lines in the pipe, then away",
-)
-
-
-@pytest.mark.parametrize("name", WHEN_CALLED)
-def test_source_that_cheats_when_it_is_called(tried: Tried, name: str) -> None:
-    body = "".join(f"        {line}\n" for line in AT_IMPORT[name].strip().splitlines())
-    text = f"def add(a, b):\n    if a == b == 1:\n{body}    return a - b\n"
-    report = tried(edit("calc.py", BUG, text))
-    assert report.verdict in UNFIXED, report.reason
-
-
 WITHOUT_PYTEST = (
     "os._exit(0) at exit",
     "forged lines in the pipe, then away",

@@ -86,8 +86,7 @@ def test_tests_that_want_the_network_or_a_database(validate: Validate) -> None:
     )
     report = validate(wants)
     assert report.verdict is Verdict.NOT_REGRESSED
-    assert any("the network: the sandbox has no network" in note for note in report.notes)
-    assert any("a server, and none runs here" in note for note in report.notes)
+    assert any("the network or a server: the sandbox has none" in note for note in report.notes)
 
 
 @pytest.mark.parametrize(
@@ -127,57 +126,6 @@ def test_a_run_that_cannot_be_believed_is_held_against_no_patch_whose_base_shows
     assert found.standing is Standing.SAYS_NOTHING
     refuted = judge(run_of({"t.py::a": "failed"}), cut, NameChecks())
     assert refuted.standing is Standing.STILL_FAILS
-
-
-# ----------------------------------------------------------------------------- other languages
-
-NODE = {
-    "package.json": json.dumps({"scripts": {"test": "node --test"}}),
-    "sum.js": "exports.add = (a, b) => a - b;\n",
-    "sum.test.js": """
-const test = require('node:test');
-const assert = require('node:assert');
-const { add } = require('./sum.js');
-test('zero', () => assert.equal(add(1, 0), 1));
-""",
-}
-NODE_ISSUE = ReproductionTest(
-    "issue.test.js", NODE["sum.test.js"].replace("'zero'", "'one'").replace("1, 0), 1", "1, 1), 2")
-)
-RUST = {
-    "Cargo.toml": '[package]\nname = "sums"\nversion = "0.1.0"\nedition = "2021"\n',
-    "src/lib.rs": "pub fn add(a: i32, b: i32) -> i32 {\n    a - b\n}\n",
-    "tests/whole.rs": "#[test]\nfn one() {\n    assert_eq!(sums::add(1, 1), 2);\n}\n",
-}
-
-
-@pytest.mark.parametrize(
-    ("program", "files", "path", "new", "test", "verdict", "decides"),
-    [
-        ("node", NODE, "sum.js", "a + b", NODE_ISSUE, Verdict.VERIFIED, "issue.test.js::one"),
-        ("node", NODE, "sum.js", "7", None, Verdict.REGRESSED, "sum.test.js::zero"),
-        ("cargo", RUST, "src/lib.rs", "a + b", None, Verdict.VERIFIED, "tests/whole.rs::one"),
-    ],
-    ids=["a fix in JavaScript", "a test in JavaScript breaks", "a red test in Rust turns green"],
-)  # fmt: skip
-def test_a_patch_in_another_language(
-    make_repository: MakeRepository,
-    program: str,
-    files: dict[str, str],
-    path: str,
-    new: str,
-    test: ReproductionTest | None,
-    verdict: Verdict,
-    decides: str,
-) -> None:
-    require_bwrap()
-    require_program(program)
-    patch = patch_of(edit(path, files[path], files[path].replace("a - b", new)))
-    report = validated(make_repository(files, "target"), patch, test, timeout=100.0)
-    assert report.verdict is verdict, report.reason
-    assert (*report.newly_passing, *report.newly_failing) == (decides,)
-    if test is not None:
-        assert [one.path for one in report.selected] == ["sum.test.js"]
 
 
 # ------------------------------------------------------------------------------------- an image

@@ -330,27 +330,6 @@ def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path
     assert list(report.whole.outcomes.values()) == ["passed"]
 
 
-def fixed_or(skipped: str) -> Play:
-    """tests/test_calc.py passes with the fix; `skipped` is its outcome once the patch edits it."""
-
-    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
-        fixed = (tree / "calc.py").read_text() == FIX
-        edited = "skip" in (tree / "tests/test_calc.py").read_text()
-        state = skipped if edited else "passed" if fixed else "failed"
-        return {f"{p}::test": state for p in paths if p == "tests/test_calc.py"}
-
-    return play
-
-
-@pytest.mark.parametrize("outcome", ["passed", "skipped"])
-def test_a_patch_that_only_gets_rid_of_the_red_test_is_suspect(
-    repository: Path, outcome: str
-) -> None:
-    report = without_test(repository, fixed_or(outcome), EDITED)
-    assert report.verdict is Verdict.SUSPECT
-    assert "the patch changes nothing but tests" in report.reason
-
-
 def test_a_red_test_that_is_gone_once_only_decides_nothing(repository: Path) -> None:
     seen: list[str] = []
 
