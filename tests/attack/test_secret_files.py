@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_process import run_agent
+from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import require_sandbox
 
 # Assembled, so that no scanner finds them in this file.
 TAILS = ("Lm4Tb8Wn", "C6Vy1KpD", "q7Rf2Zx9", "h3Js5Gu0", "w8Nd2Qe6", "t5Ya9Xc3")
@@ -104,7 +104,7 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
     repository: Path, tmp_path: Path
 ) -> None:
     """Nor the result or a kept file; and what loads the file or a fixture still works."""
-    require_sandbox()
+    require_bwrap()
     home = tmp_path / "home"
     home.mkdir()
     (home / "issue.md").write_text("# add() subtracts\n\nadd(1, 2) of calc.py and stray.py is -1\n")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.agent_process import agent_environment
+from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import require_sandbox
 
 mcp = pytest.importorskip("mcp", reason="extra `mcp` missing")
 
@@ -40,7 +40,7 @@ DIFF = """--- a/shop.py
 
 @pytest.fixture
 def repository(make_repository: Callable[[Mapping[str, str]], Path]) -> Path:
-    require_sandbox()
+    require_bwrap()
     return make_repository(
         {"shop.py": BROKEN, "tests/test_old.py": "def test_nothing():\n    pass\n"}
     )

@@ -20,8 +20,8 @@ from tests.conftest import ROOT, run_git
 from tests.support.behaviours import Step, slow, unauthorized
 from tests.support.fingerprint import fingerprint
 from tests.support.miner import MODEL, Called, Caller, Generation, MinerProxy, settings_for
+from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import require_sandbox
 
 
 def _with_home(home: Path) -> list[str]:
@@ -198,7 +198,7 @@ def test_each_version_gets_its_patch_and_keeps_its_tree(
 
 def test_a_container_of_the_contract(repository: Path, home: Path, bundle: Path) -> None:
     """The tree at /sandbox/repo, the program beside it, and nothing that could isolate."""
-    require_sandbox()
+    require_bwrap()
     bwrap = str(Path(shutil.which("bwrap") or "").resolve())
     container = (
         *(bwrap, "--dev-bind", "/", "/", "--tmpfs", "/sandbox", "--die-with-parent"),
@@ -252,7 +252,7 @@ def test_a_transport_failure_is_raised(
 
 def test_the_best_patch_is_there_when_time_runs_out(repository: Path, home: Path) -> None:
     """The first patch fails a test; the repair call never comes back."""
-    require_sandbox()
+    require_bwrap()
     caller = Caller(cwd=repository, home=home)
     script: list[Step] = [BREAKING, slow(100, GOOD)]
     called = play(script, caller, {**V4, "PATCHSHOT_TIMEOUT": "30"})

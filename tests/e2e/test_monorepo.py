@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.agent_process import run_agent
+from tests.support.behaviours import ChatRequest
 from tests.support.pythons import python_with
+from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import require_sandbox
+from tests.support.user import Done, User
 
 SHARED = {"path": "libs/src/money.py", "search": "return round", "replace": "return  round"}
 
@@ -67,30 +67,25 @@ FIX = {
 }
 
 
-class Monorepo:
-    """The repository, and a person who works in it."""
+class Monorepo(User):
+    """A person who works in a folder of the repository."""
 
-    def __init__(self, root: Path, home: Path) -> None:
-        self.root, self.home = root, home
-        home.mkdir()
-        (home / "issue.md").write_text(ISSUE)
+    def inside(self, folder: str) -> Path:
+        return self.repository / folder
 
-    def run(
-        self, command: str, *arguments: str, inside: str = ".", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        cwd = self.root / inside
-        return run_agent(command, *arguments, home=self.home, cwd=cwd, limit=110, **variables)
+    def run(self, *arguments: str, cwd: Path | None = None, **options: Any) -> Done:
+        return super().run(*arguments, cwd=cwd or self.repository, **options)
 
-    def solve(
-        self, script: Sequence[Any], *arguments: str, inside: str = ".", **variables: str
-    ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], ScriptedProvider]:
-        with ScriptedProvider([json.dumps(reply) for reply in script]) as provider:
-            done = self.run(
-                "solve", str(self.home / "issue.md"), "--json", *arguments, inside=inside,
-                PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
-                **variables,
-            )  # fmt: skip
-        return done, json.loads(done.stdout), provider
+    def fix(
+        self, reply: Mapping[str, Any], *arguments: str, inside: str = ".", **variables: str
+    ) -> tuple[Done, dict[str, Any], list[ChatRequest]]:
+        """Solve with a reply; the result and the calls."""
+        options = ("--json", *arguments)
+        done, provider = self.ask(
+            [json.dumps(reply)], "solve", str(self.issue), *options, cwd=self.inside(inside),
+            **variables,
+        )  # fmt: skip
+        return done, json.loads(done.stdout), provider.chats
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +98,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def monorepo(make_repository: MakeRepository, environment: Path, tmp_path: Path) -> Monorepo:
-    require_sandbox()
+    require_bwrap()
     root = make_repository(FILES)
     shutil.copytree(environment, root / BILLING / ".venv", symlinks=True)
-    return Monorepo(root, tmp_path / "home")
+    return Monorepo(tmp_path / "home", root, ISSUE)
 
 
 def validation_of(result: dict[str, Any]) -> dict[str, Any]:
@@ -121,10 +116,10 @@ def validation_of(result: dict[str, Any]) -> dict[str, Any]:
 def test_a_python_service_is_solved_alone(
     inside: str, arguments: tuple[str, ...], monorepo: Monorepo
 ) -> None:
-    done, result, provider = monorepo.solve([FIX], *arguments, inside=inside)
+    done, result, chats = monorepo.fix(FIX, *arguments, inside=inside)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert f"scope: {BILLING}" in done.stderr
-    shown = provider.chats[0].prompt
+    shown = chats[0].prompt
     assert "### services/billing/app.py:" in shown
     assert "### libs/src/money.py:" in shown
     assert not [path for path in ("services/orders", "libs/src/unused", WEB) if path in shown]
@@ -138,16 +133,18 @@ def test_a_python_service_is_solved_alone(
 
 
 def test_verify_and_context_take_the_folder(monorepo: Monorepo, tmp_path: Path) -> None:
-    _, result, _ = monorepo.solve([FIX], "--path", BILLING)
+    _, result, _ = monorepo.fix(FIX, "--path", BILLING)
     diff = tmp_path / "fix.diff"
     diff.write_text(result["diff"])
     for inside, arguments in ((".", ("--path", BILLING)), (BILLING, ())):
-        done = monorepo.run("verify", "--diff", str(diff), "--json", *arguments, inside=inside)
+        done = monorepo.run(
+            "verify", "--diff", str(diff), "--json", *arguments, cwd=monorepo.inside(inside)
+        )
         judged = json.loads(done.stdout)
         tests = validation_of(judged)["pass_to_pass"]
         assert f"{BILLING}/tests/test_app.py::test_rate" in tests, done.stderr
         issue = ("--problem", str(monorepo.home / "issue.md"))
-        shown = monorepo.run("context", *issue, *arguments, inside=inside).stdout
+        shown = monorepo.run("context", *issue, *arguments, cwd=monorepo.inside(inside)).stdout
         assert "### services/billing/app.py:" in shown
         assert "services/orders" not in shown
 
@@ -164,11 +161,11 @@ def test_verify_and_context_take_the_folder(monorepo: Monorepo, tmp_path: Path) 
 def test_an_unusable_folder_ends_the_run_before_a_call(
     path: str, said: str, monorepo: Monorepo
 ) -> None:
-    done, result, provider = monorepo.solve([FIX], "--path", path)
+    done, result, chats = monorepo.fix(FIX, "--path", path)
     assert (done.returncode, result["status"]) == (2, "usage")
     assert f"--path {path}" in done.stderr.splitlines()[-1]
     assert said in done.stderr.splitlines()[-1]
-    assert not provider.chats
+    assert not chats
     assert monorepo.run("verify", "--diff", "-", "--path", path).returncode == 2
 
 
@@ -200,8 +197,8 @@ SHOP_FIX = {
 
 @pytest.fixture
 def shop(make_repository: MakeRepository, tmp_path: Path) -> Monorepo:
-    require_sandbox()
-    return Monorepo(make_repository(GENERATED), tmp_path / "home")
+    require_bwrap()
+    return Monorepo(tmp_path / "home", make_repository(GENERATED), ISSUE)
 
 
 def test_a_patch_cannot_change_what_the_setup_does(shop: Monorepo) -> None:
@@ -211,7 +208,7 @@ def test_a_patch_cannot_change_what_the_setup_does(shop: Monorepo) -> None:
             "    assert rates.RATE == 4\n"}  # fmt: skip
     reply = {"edits": edits, "reproduction_test": test}
     options = ("--setup-cmd", "python make_rates.py", "--repairs", "0", "--no-iterative")
-    done, result, _ = shop.solve([reply], *options)
+    done, result, _ = shop.fix(reply, *options)
     assert done.returncode == 6, done.stderr
     assert result["verdict"] != "verified"
 
@@ -220,30 +217,30 @@ def test_only_setup_network_gives_the_setup_the_network(shop: Monorepo) -> None:
     with ScriptedProvider(["{}"]) as server:
         ask = f"import urllib.request as r; r.urlopen('{server.base_url}/models', timeout=5)"
         setup = ("--setup-cmd", f'python -c "{ask}" && python make_rates.py')
-        done, _, provider = shop.solve([SHOP_FIX], *setup)
+        done, _, chats = shop.fix(SHOP_FIX, *setup)
         assert done.returncode == 2
         assert "it had no network (PATCHSHOT_SETUP_NETWORK)" in done.stderr.splitlines()[-1]
-        assert not provider.chats
+        assert not chats
         assert not server.requests
-        done, result, _ = shop.solve([SHOP_FIX], *setup, PATCHSHOT_SETUP_NETWORK="1")
+        done, result, _ = shop.fix(SHOP_FIX, *setup, PATCHSHOT_SETUP_NETWORK="1")
         assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
         assert len(server.requests) == 1  # the setup is run once, and tests have no network
 
 
 def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
-    (shop.root / "patchshot.toml").write_text("setup_cmd = 'false'\nsetup_network = true\n")
-    done, result, _ = shop.solve([SHOP_FIX], "--setup-cmd", "python make_rates.py")
+    (shop.repository / "patchshot.toml").write_text("setup_cmd = 'false'\nsetup_network = true\n")
+    done, result, _ = shop.fix(SHOP_FIX, "--setup-cmd", "python make_rates.py")
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert "setup_cmd is ignored" in done.stderr
     assert "setup_network is ignored" in done.stderr
-    done, _, _ = shop.solve([SHOP_FIX], PATCHSHOT_SETUP_NETWORK="1")
+    done, _, _ = shop.fix(SHOP_FIX, PATCHSHOT_SETUP_NETWORK="1")
     assert done.returncode == 2
     assert "PATCHSHOT_SETUP_NETWORK is for --setup-cmd" in done.stderr.splitlines()[-1]
 
 
 def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
     both = {**FIX, "edits": [*FIX["edits"], SHARED]}
-    done, result, _ = monorepo.solve([both], "--path", BILLING)
+    done, result, _ = monorepo.fix(both, "--path", BILLING)
     note = (
         f"the patch edits libs/src/money.py outside of {BILLING}; only tests of {BILLING} were run"
     )
@@ -258,22 +255,19 @@ def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
 
 def test_a_failing_setup_ends_the_run_before_a_call(shop: Monorepo) -> None:
     command = "echo first; echo no such package >&2; exit 3"
-    done, result, provider = shop.solve([SHOP_FIX], "--setup-cmd", command)
+    done, result, chats = shop.fix(SHOP_FIX, "--setup-cmd", command)
     assert (done.returncode, result["status"]) == (2, "usage"), done.stderr
     last = done.stderr.splitlines()[-1]
     assert f"--setup-cmd {command!r} failed (exit code 3" in last
     assert "no such package" in last
     assert "warning: --setup-cmd: first" in done.stderr
-    assert not provider.chats
+    assert not chats
 
 
 def test_a_retry_keeps_the_folder(monorepo: Monorepo) -> None:
-    monorepo.solve([FIX], inside=BILLING)
+    monorepo.fix(FIX, inside=BILLING)
     [kept] = json.loads(monorepo.run("runs", "--json").stdout)
-    with ScriptedProvider([json.dumps(FIX)]) as provider:
-        done = monorepo.run(
-            "retry", kept["run"], "--comment", "the same again",
-            PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
-        )  # fmt: skip
+    again = ("retry", kept["run"], "--comment", "the same again")
+    done, _ = monorepo.ask([json.dumps(FIX)], *again)
     assert f"scope: {BILLING}" in done.stderr
     assert done.returncode == 0, done.stderr

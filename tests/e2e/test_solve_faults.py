@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,8 @@ from tests.support.behaviours import (
     wrong_path,
 )
 from tests.support.fingerprint import fingerprint
-from tests.support.scripted_provider import ScriptedProvider
-from tests.support.solve_command import Solved, require_sandbox, solve
+from tests.support.sandboxes import require_bwrap
+from tests.support.user import User
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -38,9 +38,8 @@ BREAKING = json.dumps(
     }
 )
 # One repair call and no iterative mode: how many requests a case takes is then fixed.
-ONE_REPAIR = {"REPAIRS": "1", "MAX_STEPS": "0"}
-NO_CALL = {**ONE_REPAIR, "MAX_CALLS": "0"}
-SHORT = {**ONE_REPAIR, "TIMEOUT": "8"}
+OPTIONS = ("--repairs", "1", "--no-iterative")
+LIMITS = {"slow": ("--timeout", "8"), "no call left": ("--max-calls", "0")}
 
 # The script, how the run ends, and the chat requests (None: it may ask for a schema or not).
 CASES: Mapping[str, tuple[list[Step], Status, int | None]] = {
@@ -63,58 +62,41 @@ CASES: Mapping[str, tuple[list[Step], Status, int | None]] = {
     "unknown model": ([unknown_model], Status.PROVIDER, 1),
     "no call left": ([REPLY], Status.BUDGET, 0),
 }
-SETTINGS = {"slow": SHORT, "no call left": NO_CALL}
-
-Run = Callable[..., tuple[Solved, ScriptedProvider]]
 
 
 @pytest.fixture
-def repository(make_repository: Callable[[Mapping[str, str | bytes]], Path]) -> Path:
-    require_sandbox()
-    return make_repository(FILES)
-
-
-@pytest.fixture
-def run(repository: Path, tmp_path: Path) -> Run:
-    (tmp_path / "issue.md").write_text(ISSUE, "utf-8")
-
-    def solved(script: Sequence[Step], **options: Mapping[str, str]) -> object:
-        with ScriptedProvider(script) as provider:
-            done = solve(
-                tmp_path / "issue.md", repository, provider, home=tmp_path / "home", **options
-            )
-        return done, provider
-
-    (tmp_path / "home").mkdir()
-    return solved
+def user(make_repository: Callable[[Mapping[str, str | bytes]], Path], tmp_path: Path) -> User:
+    require_bwrap()
+    return User(tmp_path / "home", make_repository(FILES), ISSUE)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_end_of_run(name: str, run: Run, repository: Path) -> None:
+def test_end_of_run(name: str, user: User) -> None:
     script, status, requests = CASES[name]
-    before = fingerprint(repository)
-    solved, provider = run(script, settings=SETTINGS.get(name, ONE_REPAIR))
-    assert solved.result.status is status, solved.explain()
-    assert solved.exit_code == solved.result.exit_code == status.exit_code
+    before = fingerprint(user.repository)
+    done, provider = user.solve(script, "--json", *OPTIONS, *LIMITS.get(name, ()))
+    result = json.loads(done.stdout)
+    assert result["status"] == status.value, done.stderr
+    assert done.returncode == result["exit_code"] == status.exit_code
     assert requests in (None, len(provider.chats))
-    assert fingerprint(repository) == before
+    assert fingerprint(user.repository) == before
 
 
-def test_repair_call_says_what_was_wrong_and_is_paid_for(run: Run) -> None:
+def test_repair_call_says_what_was_wrong_and_is_paid_for(user: User) -> None:
     wrong = wrong_path("shop/gone.py")
-    solved, provider = run([wrong, REPLY])
+    done, provider = user.solve([wrong, REPLY], "--json")
     first, second = provider.chats
     assert "shop/gone.py" not in first.prompt
     assert "shop/gone.py" in second.prompt
-    usage = solved.result.usage
-    assert usage.calls == 2, solved.explain()
-    assert usage.input_tokens == count_tokens(first.prompt) + count_tokens(second.prompt)
-    assert usage.output_tokens == count_tokens(wrong) + count_tokens(REPLY)
+    usage = json.loads(done.stdout)["usage"]
+    assert usage["calls"] == 2, done.stderr
+    assert usage["input_tokens"] == count_tokens(first.prompt) + count_tokens(second.prompt)
+    assert usage["output_tokens"] == count_tokens(wrong) + count_tokens(REPLY)
 
 
-def test_same_input_gives_the_same_prompt(run: Run) -> None:
-    prompts = [
-        run([unauthorized], variables={"PYTHONHASHSEED": seed})[1].chats[0].body["messages"]
+def test_same_input_gives_the_same_prompt(user: User) -> None:
+    first, second = (
+        user.solve([unauthorized], PYTHONHASHSEED=seed)[1].chats[0].body["messages"]
         for seed in ("1", "2")
-    ]
-    assert prompts[0] == prompts[1]
+    )
+    assert first == second

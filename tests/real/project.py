@@ -112,19 +112,17 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealProject(Project):
-    """A project in Python. `gold_functions` are named as `path:Class.method`.
+    """A project in Python.
 
-    `hard_to_find` are those of them that the issue gives no clue to: a prompt may leave them out.
-    `source_root` is what has to be on `sys.path` for the tests. `requirements` are distributions
+    `hard_to_find` are changed functions, as `path:Class.method`, that the issue gives no clue to:
+    a prompt may leave them out. `requirements` are distributions
     that those tests import beside pytest. `filename` and `sha256` pin the source distribution.
     """
 
     version: str
     filename: str
     sha256: str
-    gold_functions: tuple[str, ...]
     hard_to_find: frozenset[str] = frozenset()
-    source_root: str = "."
     requirements: tuple[str, ...] = ()
 
     def fixed(self, tree: Path) -> dict[str, bytes]:

@@ -27,10 +27,6 @@ SQLPARSE = RealProject(
             r"\1\2            self._open_cases += unified == 'CASE'\n",
         ),
     ),
-    gold_functions=(
-        f"{_SPLITTER}:StatementSplitter._reset",
-        f"{_SPLITTER}:StatementSplitter._change_splitlevel",
-    ),
     related_tests=("tests/test_split.py",),
     reproduction_path="tests/test_split_case.py",
 )
@@ -48,7 +44,6 @@ TOMLKIT = RealProject(
             r"\1parts = \2\n\1if table_idx not in parts:\n\1    parts.append(table_idx)",
         ),
     ),
-    gold_functions=("tomlkit/container.py:OutOfOrderTableProxy",),
     related_tests=("tests/test_toml_document.py",),
     reproduction_path="tests/test_split_tables.py",
 )
@@ -66,10 +61,8 @@ WTFORMS = RealProject(
             "acceptable = {self.coerce(c[0]) for",
         ),
     ),
-    gold_functions=("src/wtforms/fields/choices.py:SelectMultipleField.pre_validate",),
     related_tests=("tests/fields/test_selectmultiple.py", "tests/fields/test_select.py"),
     reproduction_path="tests/fields/test_coerced_choices.py",
-    source_root="src",
     requirements=("markupsafe",),
 )
 
@@ -85,7 +78,6 @@ PYPARSING = RealProject(
         Change(_CORE, r'if max == 0:(\n +repeat = "\*")', r"if max == 0 and self.minLen == 1:\1"),
         Change(_CORE, r",\{max - 1\}\}\}", ",{max - 1 if max > 0 else ''}}}"),
     ),
-    gold_functions=(f"{_CORE}:Word",),
     related_tests=("tests/test_simple_unit.py",),
     reproduction_path="tests/test_word_minimum.py",
 )
@@ -164,20 +156,12 @@ JINJA2 = RealProject(
             _GUARD + r"\1\2        self.write(\3)",
         ),
     ),
-    gold_functions=(
-        f"{_PARSER}:Parser.parse_assign_target",
-        f"{_PARSER}:Parser.parse_tuple",
-        f"{_COMPILER}:CodeGenerator.visit_Assign",
-        f"{_COMPILER}:CodeGenerator.visit_AssignBlock",
-        f"{_COMPILER}:CodeGenerator.visit_NSRef",
-    ),
     # A user knows of parsing; that the check is in the way where the code is written, he does not.
     hard_to_find=frozenset(
         {f"{_COMPILER}:CodeGenerator.visit_Assign", f"{_COMPILER}:CodeGenerator.visit_AssignBlock"}
     ),
     related_tests=("tests/test_core_tags.py", "tests/test_lexnparse.py", "tests/test_compile.py"),
     reproduction_path="tests/test_namespace_tuples.py",
-    source_root="src",
     requirements=("markupsafe",),
 )
 
@@ -194,7 +178,6 @@ NUM2WORDS = RealProject(
             r"\1dziesiąty",
         ),
     ),
-    gold_functions=(),
     related_tests=("tests/test_pl.py",),
     reproduction_path="tests/test_pl_nineties.py",
 )
