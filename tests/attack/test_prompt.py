@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 
 from agent.retrieval.context.packing import make_receipt, render_receipt
-from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.lexical import document_text
-from agent.run.pipeline import solve
-from agent.run.policy import SolveOptions
-from agent.run.record import Ledger, RunRecord
 from agent.shared.secrets.finding import MASK
 from agent.types import Chunk, ChunkKind, Problem, Verdict
-from agent.types.protocols import Services
-from tests.support.fakes import (
-    EventLog,
-    MemorySnapshot,
-    ScriptedValidator,
-    WholeFileRetriever,
-    report,
-)
-from tests.support.scripted_model import ScriptedChatModel
-from tests.support.tokens import ApproximateCounter
+from tests.support.fakes import report
+from tests.support.solving import Bench
 
 # Assembled, so that no scanner finds them in this file.
 RANDOM = "q7Rf2Zx9" + "Lm4Tb8Wn" + "C6Vy1KpD"
@@ -51,6 +37,9 @@ FILES = {
 GOOD = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
 
 
+PROBLEM = Problem("add() subtracts", "see calc.py")
+
+
 def reply(*edits: Mapping[str, object], **fields: object) -> str:
     return json.dumps({"thought": "sign", "edits": edits or [GOOD], **fields})
 
@@ -59,31 +48,20 @@ def act(**fields: object) -> str:
     return json.dumps(fields)
 
 
-class Run:
+class Run(Bench):
     """One run of the pipeline with a scripted model; what it was sent and what came of it."""
 
     def __init__(
         self,
         replies: Sequence[str],
-        problem: Problem | None = None,
+        problem: Problem = PROBLEM,
         files: Mapping[str, str] = FILES,
-        **limits: Any,
+        **limits: int,
     ) -> None:
-        self.chat = ScriptedChatModel(replies)
-        self.ledger = Ledger()
+        super().__init__(*replies, files=files, problem=problem, **limits)
         failing = report(Verdict.REGRESSED, f"E  AssertionError: key was {TOKEN}\n{KEY}")
-        services = Services(
-            WholeFileRetriever(),
-            TreeSitterChunker(),
-            ApproximateCounter(),
-            self.chat,
-            ScriptedValidator([failing, report(Verdict.VERIFIED)]),
-            EventLog(),
-        )
-        options = SolveOptions(**limits)
-        problem = problem or Problem("add() subtracts", "see calc.py")
-        run = solve(problem, MemorySnapshot(files), services, options, self.ledger)
-        self.result: RunRecord = asyncio.run(run)
+        self.validator.reports = [failing, report(Verdict.VERIFIED)]
+        self.result = self.solve()
 
     @property
     def sent(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 from agent.results import kept as files
 from tests.support import scoring as shop
 from tests.support.agent_process import AGENT
+from tests.support.pythons import python_with
 from tests.support.sandboxes import require_bwrap
 from tests.support.wheels import pytest_wheels
 
@@ -93,7 +94,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shop.lean_python(tmp_path_factory.mktemp("lean") / "venv")
+    return python_with(tmp_path_factory.mktemp("lean") / "venv")
 
 
 @pytest.fixture

@@ -115,15 +115,13 @@ class RealProject(Project):
     """A project in Python.
 
     `hard_to_find` are changed functions, as `path:Class.method`, that the issue gives no clue to:
-    a prompt may leave them out. `requirements` are distributions
-    that those tests import beside pytest. `filename` and `sha256` pin the source distribution.
+    a prompt may leave them out. `filename` and `sha256` pin the source distribution.
     """
 
     version: str
     filename: str
     sha256: str
     hard_to_find: frozenset[str] = frozenset()
-    requirements: tuple[str, ...] = ()
 
     def fixed(self, tree: Path) -> dict[str, bytes]:
         """The changed files as they must be after the fix, their line ends kept."""

@@ -63,7 +63,6 @@ WTFORMS = RealProject(
     ),
     related_tests=("tests/fields/test_selectmultiple.py", "tests/fields/test_select.py"),
     reproduction_path="tests/fields/test_coerced_choices.py",
-    requirements=("markupsafe",),
 )
 
 _CORE = "pyparsing/core.py"
@@ -162,7 +161,6 @@ JINJA2 = RealProject(
     ),
     related_tests=("tests/test_core_tags.py", "tests/test_lexnparse.py", "tests/test_compile.py"),
     reproduction_path="tests/test_namespace_tuples.py",
-    requirements=("markupsafe",),
 )
 
 NUM2WORDS = RealProject(

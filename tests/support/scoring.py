@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,6 @@ from typing import Any
 from agent.patching import unified_diff
 from agent.types import FileChange
 from tests.conftest import run_git
-from tests.support.wheels import PYTEST
 
 FILES = {
     "pyproject.toml": '[project]\nname = "shop"\nversion = "1.4"\n',
@@ -89,21 +84,3 @@ def make_row(base: str, name: str = "owner__shop-1", **other: Any) -> dict[str, 
         "PASS_TO_PASS": list(PASS_TO_PASS),
         **other,
     }
-
-
-def lean_python(folder: Path) -> Path:
-    """A Python with pytest and no plugin of it: runs start in a fraction of a second."""
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60
-    )
-    folder.chmod(0o755)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for name in PYTEST:
-        for file in importlib.metadata.files(name) or ():
-            if ".." not in file.parts and "__pycache__" not in file.parts:
-                target = packages / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(str(file.locate()), target)
-    python = folder / "bin" / "python"
-    subprocess.run([str(python), "-m", "compileall", "-q", str(packages)], check=True, timeout=120)
-    return python

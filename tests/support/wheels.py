@@ -9,8 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-# What pytest needs.
-PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+from tests.support.pythons import PYTEST
 
 
 def make_wheel(

@@ -20,7 +20,7 @@ from sandbox.container import ContainerSandbox
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command, SandboxError
 from sandbox.workspace import empty_workspace
-from tests.support.scripted_sandbox import ScriptedSandbox, exited
+from tests.support.validation import ScriptedSandbox, result_of
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a user cannot do all of it")
@@ -34,7 +34,7 @@ def test_each_guarantee_is_lost_where_nothing_is_isolated() -> None:
 
 
 def test_a_trial_without_tools_is_no_guarantee() -> None:
-    probe = probe_by_running(ScriptedSandbox([exited(stdout=b"nonsense")]), homes=())
+    probe = probe_by_running(ScriptedSandbox(lambda *_: result_of(b"nonsense")), homes=())
     assert (probe.available, dict(probe.guarantees)) == (False, {})
 
 

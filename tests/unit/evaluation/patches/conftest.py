@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scoring import lean_python, make_project
+from tests.support.pythons import python_with
+from tests.support.scoring import make_project
 
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return lean_python(tmp_path_factory.mktemp("lean") / "venv")
+    return python_with(tmp_path_factory.mktemp("lean") / "venv")
 
 
 @pytest.fixture(scope="session")
