@@ -1,10 +1,6 @@
 """The folder of a run, and its journal: one JSON line for each event, written by the driver alone.
 
-RUN/run.json         the settings, model and data set of the run (`Fingerprint`)
-RUN/journal.jsonl    what has happened (`Journal`)
-RUN/tasks.jsonl      the selected instances
-RUN/instances/ID/    the folder of one instance (`agent.results`)
-RUN/lock             held by the driver
+docs/reference/data-formats.md describes the files. The driver holds RUN/lock.
 """
 
 from __future__ import annotations

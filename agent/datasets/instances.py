@@ -1,8 +1,7 @@
 """What each reader may know of a row.
 
-`SolverTask` has the issue and the base commit, and no room for `patch`, `test_patch`, FAIL_TO_PASS
-or any other part of the answer. `GoldInstance` has the answer that retrieval is measured by.
-`ScoringInstance` has the tests that decide about a patch.
+`SolverTask` has the issue and no part of the answer, `GoldInstance` the answer that retrieval is
+measured by, `ScoringInstance` the tests that decide about a patch.
 """
 
 from __future__ import annotations

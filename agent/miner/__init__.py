@@ -1,8 +1,7 @@
 """The miner contract: `agent_main(input)`, which another program calls in its own container.
 
-`front` runs in the caller's process and imports only the standard library. `worker` solves the task
-in a process of its own, so that the best patch so far is returned in time, whatever hangs or dies
-there. `agent.miner.bundle` writes both as one file.
+`front` runs in the caller's process. `worker` solves the task in a process of its own, so that the
+best patch so far is returned in time. `agent.miner.bundle` writes both as one file.
 """
 
 from __future__ import annotations

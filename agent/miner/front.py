@@ -2,9 +2,6 @@
 
 `agent bundle` carries this file unchanged: standard library only, no dataclasses (the fourth
 version's loader does not register the module), and a syntax that every Python since 3.7 reads.
-
-Over the pipes go one JSON line to the worker, whose input stays open as a sign of life, and JSON
-lines back: `{"patch": str or null}` for each better patch, at last `{"end": {"error", "message"}}`.
 """
 
 from __future__ import annotations
@@ -254,6 +251,7 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> MinerResult:
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[str, Any]]:
+    """Yield `{"patch": str or null}` for each better patch, then `{"end": {"error", "message"}}`."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     poll = select.poll()

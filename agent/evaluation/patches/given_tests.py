@@ -1,9 +1,7 @@
 """Run the given tests of one instance and judge the runs, by the rules of SWE-bench. Synchronous.
 
-Passed, or failed as expected (xfail), is success; skipped, absent, red or broken is failure. Ids
-are as the runner prints them. The harness cuts ids at the first blank and shortens a parameter that
-is a path; an id that no run knows is looked up by such names too, and then all tests of that name
-must succeed.
+Passed, or failed as expected (xfail), is success; skipped, absent, red or broken is failure. An id
+that no run knows is looked up by the shorter names of the harness too.
 """
 
 from __future__ import annotations

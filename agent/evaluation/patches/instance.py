@@ -1,8 +1,7 @@
 """Judge one prediction: apply the patches, prepare the environment, run the tests. Synchronous.
 
-The tests run on the base with the test patch and the prediction. To check the row, they also run
-without the prediction and with the row's own patch. The files of the test patch are written last,
-so that no prediction replaces them.
+The tests run on the base with the test patch and the prediction. The files of the test patch are
+written last, so that no prediction replaces them.
 """
 
 from __future__ import annotations
