@@ -251,7 +251,7 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> MinerResult:
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[str, Any]]:
-    """Yield `{"patch": str or null}` for each better patch, then `{"end": {"error", "message"}}`."""
+    """Yield `{"patch": text or null}` for each better patch, then `{"end": {...}}`."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     poll = select.poll()
