@@ -1,30 +1,7 @@
 """The errors of Patchshot. They mean a broken environment; expected failures are values.
 
-    PatchshotError            message: one line, what is wrong and what to do; `status` of the run
-    ├── UsageError            exit 2: bad arguments, problem file, repository, configuration
-    │   ├── ProblemError          missing, empty, binary, too large
-    │   ├── RepositoryError       not a repository, bare, no commits, nothing usable, no git
-    │   ├── ConfigurationError    settings that contradict or cannot be read
-    │   └── ReplayMismatch        a recorded exchange does not belong to this prompt
-    ├── BudgetExceeded        exit 8: a call refused before it is made
-    │   └── BudgetRefused         refused by the provider (a ProviderError too)
-    ├── TimeLimitExceeded     exit 7: the clock of the whole run
-    ├── ProviderError         exit 9: unreachable, refused, nonsense
-    │   ├── AuthenticationFailed  401, 403
-    │   ├── UnknownModel          404 or the provider's own wording
-    │   ├── ContextTooLong        the provider counts more tokens than it takes
-    │   └── ProviderUnreachable   no connection, time-outs, 5xx and 429 after all tries
-    ├── StoreError            exit 2: the vector store named in the settings
-    │   ├── StoreUnreachable      down, or gone and not back
-    │   └── StoreMismatch         vectors of another model or dimension, or not ours at all
-    ├── SemanticRetrievalError  exit 2: precomputed vectors
-    │   ├── SemanticIndexError    no such folder, nothing usable in it, a text that cannot be read
-    │   ├── SemanticQueryError    a query of another dimension, not finite, not numbers
-    │   └── SemanticConfigError   settings of an agent: unknown, out of range
-    ├── ForgeError            exit 2: GitHub cannot be used
-    └── SandboxUnavailable    exit 10: nothing isolated can be run here
-
-Errors of libraries (httpx, git, the OS) are translated once, where they are raised.
+Each message is one line: what is wrong and what to do. Errors of libraries (httpx, git, the OS) are
+translated once, where they are raised.
 """
 
 from __future__ import annotations
