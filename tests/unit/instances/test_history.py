@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.repository.git import open_repository
-from benchmarks.instances.history import Entry, Repair, diff, parse_log, repairs
+from benchmarks.instances.history import Entry, Repair, parse_log, repairs
 from benchmarks.instances.parts import Parts, Touched
 
 BODY = (
@@ -80,21 +80,6 @@ def test_of_equal_messages_the_newest_counts_and_the_limit_holds(history: Histor
     assert found == [third, first]
     assert second not in found
     assert newest == [third]
-
-
-def test_a_diff_holds_the_named_files_alone_and_applies(history: History) -> None:
-    commit = fix(history, 1)
-
-    with open_repository(history.root) as git:
-        text = diff(git, commit, ["shop.py"])
-
-    assert text.startswith("diff --git a/shop.py b/shop.py\n")
-    assert "test_shop" not in text
-    history.git("checkout", "-q", f"{commit}~")
-    patch = history.root / "it.patch"
-    patch.write_text(text)
-    history.git("apply", str(patch))
-    assert (history.root / "shop.py").read_text() == "two 1\n"
 
 
 def test_a_message_cannot_pose_as_a_commit(history: History) -> None:

@@ -46,12 +46,6 @@ def test_what_tells_no_fault_is_no_issue(raw: str) -> None:
     assert describe(raw, "shop") is None
 
 
-def test_what_follows_a_rule_is_the_bots() -> None:
-    text = describe(f"Fix empty shops\n\n{FAULT}\n\n---------\n\nCo-authored: by x\n", "shop")
-
-    assert text == f"Fix empty shops\n\n{FAULT}\n"
-
-
 SOURCE = Touched("shop/cart.py", 6)
 TEST = Touched("tests/test_cart.py", 20)
 
@@ -68,12 +62,6 @@ def test_source_and_test_are_told_apart_and_prose_is_left_out() -> None:
     assert found == Parts(
         ("shop/cart.py",), ("tests/data/cart.txt", "tests/test_cart.py"), ("tests/test_cart.py",)
     )
-
-
-def test_tests_may_lie_in_the_package() -> None:
-    inside = Touched("shop/test/cart_test.py", 4)
-
-    assert sort_parts([SOURCE, inside]) == Parts((SOURCE.path,), (inside.path,), (inside.path,))
 
 
 @pytest.mark.parametrize(

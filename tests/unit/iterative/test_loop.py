@@ -174,13 +174,6 @@ def test_several_actions_of_one_reply_are_answered_together():
     )
 
 
-def test_finish_may_hold_the_last_edits():
-    edits = [{"path": "pkg/calc.py", "search": "a - b", "replace": "a + b"}]
-    attempt, chat, _ = run(act(action="finish", thought="sign", edits=edits))
-    assert len(chat.calls) == 1
-    assert b"+    return a + b" in attempt.patch.diff
-
-
 def test_a_finish_whose_edits_do_not_apply_is_answered():
     edits = [{"path": "pkg/calc.py", "search": "nowhere", "replace": "a + b"}]
     _, chat, _ = run(act(action="finish", thought="?", edits=edits), FINISH)
