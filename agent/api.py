@@ -91,10 +91,8 @@ async def solve_async(
 ) -> RunRecord:
     """Solve an issue as `agent solve` does. Nothing is written to the repository.
 
-    `problem` is the issue's text. `path` is the folder of a monorepo, `project` the target's name
-    in the file of environments. The tests of `fail_to_pass`, `pass_to_pass` and of a row in the
-    file `tests_from` decide alone. A run that fails is a result too: `status`, `message` and the
-    best diff so far say how it ended. Raises PatchshotError if it could not start.
+    `problem` is the issue's text. Tests that are given decide alone. A run that fails is a result
+    too. Raises PatchshotError if it could not start.
     """
     from agent.run.pipeline import solve as run
     from agent.wiring import known_tests, open_services, solve_options
@@ -127,11 +125,8 @@ async def verify_async(
 ) -> RunRecord:
     """Apply a patch in a sandbox, run the project's tests before and after, and judge it.
 
-    `patch` is a diff, or edits in any shape that `agent apply` reads. `test` names the test file
-    that shows the fault: a file that the patch adds or changes. Without it, the only test file of
-    the patch is taken. `problem`, the issue's text, helps to choose tests. The others are those of
-    `solve`. No model is called, and nothing is written to the repository. Raises PatchshotError if
-    it could not start.
+    `test` names the test file of the patch that shows the fault, if there are several. No model is
+    called, and nothing is written to the repository. Raises PatchshotError if it could not start.
     """
     from agent.wiring import apply_reply, known_tests, open_validator
 
@@ -256,7 +251,7 @@ async def _open(
     from agent.settings import load, work_tree_of
     from sandbox import hide_programs
 
-    report = on_event or _ignore
+    report = on_event or (lambda _: None)
     root = Path(repo)
     hide_programs(work_tree_of(root))
     loaded = load(settings, repository=root, note=lambda line: report(Notice(line, "warning")))
@@ -267,10 +262,6 @@ async def _open(
     return _Target(loaded, snapshot, report)
 
 
-def _ignore(event: Event) -> None:
-    pass
-
-
 async def _ranked(problem: Problem, target: _Target) -> Ranking:
     from agent.wiring import open_retriever
 
@@ -279,9 +270,7 @@ async def _ranked(problem: Problem, target: _Target) -> Ranking:
 
 
 def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:
-    """Return the test that shows the fault. Raises ConfigurationError if `test` is not in the
-    patch.
-    """
+    """Return the test that shows the fault. Raises ConfigurationError without such a file."""
     from agent.verify import is_test_file
 
     assert attempt.patch is not None

@@ -126,10 +126,6 @@ class TestsStatus(_Part):
     pass_to_pass: _Lists = Field(default=TestLists(), validation_alias="PASS_TO_PASS")
 
 
-class _Own(_Part):
-    same_patch: bool = True
-
-
 class Evaluated(_Part):
     """The evaluation of one instance. `resolved` is None if the patch was not judged."""
 
@@ -141,13 +137,13 @@ class Evaluated(_Part):
     suspicion: str = ""
     absent: _Names = ()
     notes: _Names = ()
-    own: Annotated[_Own, BeforeValidator(_an_object)] = _Own()
+    own: Annotated[Mapping[str, Any], BeforeValidator(_an_object)] = {}
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Further remarks, one clause each."""
         remarks = [self.reason, self.suspicion, *self.notes]
-        if not self.own.same_patch:
+        if self.own.get("same_patch") is False:
             remarks.append("the evaluated patch is another one than that of this run")
         if self.absent:
             remarks.append(f"{len(self.absent)} given tests were not known to the run")
@@ -159,23 +155,17 @@ def load_evaluation(path: Path) -> Mapping[str, Evaluated]:
     try:
         with path.open("rb") as file:
             value = json.loads(file.read(LARGEST_DOCUMENT))
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"--evaluation {path}: {reason}; give the report of `agent eval patches`"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(
-            f"--evaluation {path}: not one JSON object ({error}); give the evaluation.json that "
-            "`agent eval patches --output` wrote"
+            f"--evaluation {path}: cannot be read as one JSON object ({error}); give the "
+            "evaluation.json that `agent eval patches --output` wrote"
         ) from None
     entries = value.get("instances", value) if isinstance(value, dict) else {}
     parsed = {name: _entry(entry) for name, entry in _an_object(entries).items()}
     evaluated = {name: entry for name, entry in parsed.items() if entry is not None}
     if not evaluated:
         raise ConfigurationError(
-            f"--evaluation {path}: does not say of any instance whether it is resolved; give the "
-            "report of `agent eval patches`"
+            f"--evaluation {path}: does not say of any instance whether it is resolved"
         )
     return evaluated
 

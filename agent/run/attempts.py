@@ -266,7 +266,10 @@ def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     if best.status is Status.ACCEPTED:
         return best.status, best.reason + _other_test(last, best)
     if is_repeated(attempts):
-        return best.status, _both_sides(last, best)
+        return (
+            best.status,
+            f"two replies gave the same patch, and the same tests fail; {best.reason}",
+        )
     if best is last and not last.ended:
         return best.status, best.reason
     end = last.ended or f"the last attempt ({last.kind}) failed: {_first_line(last.reason)}"
@@ -293,15 +296,6 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
     )
 
 
-def _both_sides(last: Attempt, best: Attempt) -> str:
-    tests, thought = best.reason, last.proposal.thought if last.proposal else ""
-    first, _, rest = tests.partition("\n")
-    model = f' The model says: "{" ".join(thought.split())[:_REASON_SHOWN]}"' if thought else ""
-    return (
-        f"two replies gave the same patch, and the same tests fail; {first}{model}\n{rest}".strip()
-    )
-
-
 def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     last = attempts[-1]
     there = [attempt for attempt in attempts if attempt.status is Status.ALREADY_FIXED]
@@ -310,12 +304,6 @@ def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
         assert failure is not None
         first = failure.failures[0]
         return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
-    asked = sum(attempt.asks_for_code for attempt in attempts)
-    if last.asks_for_code and asked > 1:
-        return (
-            last.status,
-            f"the model asked for code {asked} times and edited nothing; {last.reason}",
-        )
     if last.ended and last.parse_failure is None:
         return last.status, f"{last.ended}; {last.reason}"
     return last.status, last.ended or last.reason

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -184,10 +183,7 @@ def _git() -> str:
 def _tokenizer(settings: Settings) -> str:
     from agent.wiring import make_counter
 
-    started = time.perf_counter()
-    counter = make_counter(settings.model)
-    counter.count("def main(): ...")
-    return f"{counter.name}, offline, loaded in {time.perf_counter() - started:.2f} s"
+    return f"{make_counter(settings.model).name}, offline"
 
 
 def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:

@@ -21,7 +21,6 @@ from agent.cli import options
 from agent.cli.commands import common, output
 from agent.errors import ConfigurationError, Status
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.settings import environment
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -382,9 +381,6 @@ def _last_whole_reply(kept: KeptRun) -> ChatExchange:
 # Name of the folder of the bundled project. Only its files are part of the recorded prompt.
 PROJECT = "rota"
 
-# If this variable is set, the demo calls that model.
-_ENDPOINT = "PATCHSHOT_BASE_URL"
-
 # Settings of the recording. Other settings of the user would change the prompt, and the recorded
 # reply would not match.
 _RECORDED = {
@@ -397,37 +393,27 @@ _RECORDED = {
     "demo",
     prints_record=True,
     ending="""
-    Example, with the recorded reply and with your own model:
+    Example:
       agent demo
-      PATCHSHOT_BASE_URL=http://127.0.0.1:8000/v1 PATCHSHOT_MODEL=NAME agent demo
     """,
 )
 @options.as_json
 @options.quiet
 @options.verbose
 def demo_command(json: bool, quiet: bool, verbose: bool) -> int:
-    """Run the main job on a bundled project, offline, with a recorded model reply.
-
-    If PATCHSHOT_BASE_URL is set, the demo calls that model instead.
-    """
+    """Run the main job on a bundled project, offline, with a recorded model reply."""
     package = Path(__file__).resolve().parents[2]
     examples = package / "_examples"  # in a wheel; beside the package in a checkout
     examples = examples if examples.is_dir() else package.parent / "examples"
     issue = common.load_problem(str(examples / PROJECT / "ISSUE.md"))
-    address = environment((_ENDPOINT,)).get(_ENDPOINT)
-    flags: dict[str, Any] = {"keep": False}
-    if address is None:
-        flags |= _RECORDED
     with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
         target = Path(folder) / PROJECT
         _make_repository(examples / PROJECT, target)
         if not quiet:
-            reply = "calling your model" if address else "the model's reply is a recorded one"
-            say(f'demo: project "{PROJECT}", issue: {issue.title}; {reply}')
+            say(f'demo: project "{PROJECT}", issue: {issue.title}; the reply is a recorded one')
         arguments = {"repo": target, "json": json, "quiet": quiet, "verbose": verbose}
-        if address is None:
-            arguments["replay"] = examples / f"{PROJECT}.recording.jsonl"
-        return solve_problem(issue, flags, arguments)
+        arguments["replay"] = examples / f"{PROJECT}.recording.jsonl"
+        return solve_problem(issue, {"keep": False, **_RECORDED}, arguments)
 
 
 def _make_repository(source: Path, target: Path) -> None:

@@ -241,7 +241,6 @@ def test_the_repair_prompt_offers_outdated_tests_when_existing_tests_fail():
         asked = bench.chat.prompts[1].messages[-1].content
         assert ('name it in "outdated_tests"' in asked) is offered
         assert result.message.startswith("two replies gave the same patch, and the same tests fail")
-        assert 'The model says: "wrong sign"' in result.message
 
 
 def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reason():
@@ -403,7 +402,6 @@ def test_a_third_request_is_repaired_and_then_ends_with_the_reason():
     assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code", "repair"]
     assert "No further round is left" in bench.chat.prompts[-1].messages[-1].content
     assert (result.status, len(bench.chat.calls)) == (Status.NO_EDIT, 4)
-    assert "asked for code 4 times and edited nothing" in result.message
     assert "calc.py:add" in result.message
 
 
