@@ -120,7 +120,7 @@ class EditRecord(_Record):
     path: str = ""
     tier: str = ""
     line: int = 0
-    path_as_written: str | None = None
+    path_as_written: Annotated[str | None, BeforeValidator(lambda path: path or None)] = None
 
 
 class TestCounts(_Record):
@@ -222,15 +222,7 @@ class AttemptRecord(_Record):
             reader=attempt.proposal.reader if attempt.proposal else None,
             failure_kinds=_failure_kinds(attempt),
             missing=tuple(attempt.missing),
-            edits=tuple(
-                EditRecord(
-                    path=edit.path,
-                    tier=edit.tier.value,
-                    line=edit.line,
-                    path_as_written=edit.path_as_written or None,
-                )
-                for edit in (patch.edits if patch else ())
-            ),
+            edits=tuple(map(EditRecord.model_validate, patch.edits if patch else ())),
             repairs=tuple(
                 repair if repair.edit is None else replace(repair, edit=repair.edit + 1)
                 for repair in (patch.repairs if patch else ())

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from agent.cli import options
 from agent.cli.commands import common
 from agent.errors import ConfigurationError, Status
@@ -22,6 +20,9 @@ if TYPE_CHECKING:
 
 # Time limit of one test run in seconds, as in the SWE-bench harness.
 TEST_SECONDS = 1800.0
+
+# Token budgets that context recall is shown at.
+BUDGETS = (3000, 6000, 12_000, 24_000)
 
 # Suffix of the folder beside the report, which keeps the results of each instance.
 FOLDER_SUFFIX = ".eval"
@@ -63,11 +64,6 @@ def patches_command(
     file = None if predictions == GOLD else Path(predictions)
     inputs = {"--predictions": file, "--environments": given["environments"]}
     common.refuse_overwriting(output, {"--dataset": given["dataset"], **inputs})
-    if output.suffix == FOLDER_SUFFIX:
-        raise ConfigurationError(
-            f"--output {output}: that is the name of the folder beside the report; give "
-            "the name of a file, such as evaluation.json"
-        )
     plan = ScoringPlan(
         predictions=file,
         dataset=given["dataset"],
@@ -151,12 +147,6 @@ def _means(
 )
 @options.dataset
 @options.path("--output -o", "One JSON row an instance.", required=True)
-@click.option(
-    "--budgets",
-    default="3000,6000,12000,24000",
-    show_default=True,
-    help="Token budgets to show context recall at, with commas; '' for none.",
-)
 @options.choice("--split", ("tune", "held-out", "all"), "all", "Whole projects: tune on 60%.")
 @options.number("--limit -n", 1, "Only the first so many.")
 @options.number("--workers", 1, "Processes (one a core).")
@@ -171,15 +161,12 @@ def retrieval_command(
 
     settings = common.load_settings(flags)
     retrieval_options(settings)  # reports unknown names before hours of work
-    if str(output) == "-":
-        raise ConfigurationError("--output -: name a file for the rows")
-    budgets = _budgets(given.pop("budgets"))
     plan = RetrievalPlan(
         repositories=given.pop("repos"),
         output=output,
         settings=settings,
         flags=flags,
-        budgets=budgets,
+        budgets=BUDGETS,
         **given,
     )
     common.refuse_overwriting(output, {"--dataset": plan.dataset})
@@ -190,15 +177,3 @@ def retrieval_command(
     if evaluation.instances == len(evaluation.skipped):
         raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
     return 0
-
-
-def _budgets(text: str) -> tuple[int, ...]:
-    """Parse comma-separated numbers. Return them sorted and without duplicates."""
-    from agent.settings import MIN_CONTEXT_TOKENS
-
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    if not all(part.isdecimal() and int(part) >= MIN_CONTEXT_TOKENS for part in parts):
-        raise ConfigurationError(
-            f"--budgets {text}: give token counts such as 3000,6000, {MIN_CONTEXT_TOKENS} at least"
-        )
-    return tuple(sorted({int(part) for part in parts}))
