@@ -125,8 +125,7 @@ def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
     common.refuse_overwriting(output, inputs)
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
-    is_named = given is not None and output.suffix.lower() in (".html", ".htm")
-    if output.exists() and not (output.is_file() and (is_named or is_report(output))):
+    if output.exists() and not is_report(output) and (given is None or output.suffix != ".html"):
         raise ConfigurationError(
             f"--output {output}: exists, and is not a report of this command: give another name"
         )

@@ -153,8 +153,9 @@ def _checks(settings: Settings, *, live: bool) -> Iterator[DoctorCheck]:
     yield _try("git", _git)
     yield _try("tokenizer", lambda: _tokenizer(settings))
     yield from _sandboxes(settings)
-    yield _try("cache", lambda: _cache(settings))
-    yield _try("retrieval", lambda: _retrieval(settings))
+    yield _try("cache", lambda: _cache(settings.cache_dir))
+    preset = f"preset {settings.preset}"
+    yield _try("retrieval", lambda: "; ".join(wiring.missing_models(settings)) or preset)
     yield _try("model", lambda: wiring.model_in_words(settings), missing="note")
     yield _try("embeddings", lambda: wiring.embedding_in_words(settings), missing="note")
     if live:
@@ -211,16 +212,9 @@ def _guarantees(probe: Probe) -> str:
     return f"{probe.backend}: {', '.join(holds) or 'no guarantees'}{rest}"
 
 
-def _cache(settings: Settings) -> str:
-    folder = settings.cache_dir
+def _cache(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     return f"{folder}, {shutil.disk_usage(folder).free / 1e9:.1f} GB free"
-
-
-def _retrieval(settings: Settings) -> str:
-    from agent.wiring import missing_models
-
-    return "; ".join(missing_models(settings)) or f"preset {settings.preset}"
 
 
 @options.command(
@@ -236,32 +230,25 @@ def _retrieval(settings: Settings) -> str:
 @options.as_json
 def bundle_command(output: Path | None, check: Path | None, json: bool) -> int:
     """Write the program as one source file, for the miner contract (docs/guide/miner.md)."""
-    from agent.miner.bundle import check_bundle
+    from agent.miner.bundle import check_bundle, make_bundle
 
     path = output or check
     if path is None or None not in (output, check):
         raise ConfigurationError("give one of --output FILE (write it) and --check FILE")
-    facts = {} if output is None else _write_bundle(output)
+    facts: dict[str, Any] = {"path": str(path)}
+    if output is not None:
+        if not output.parent.is_dir():
+            raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
+        bundle = make_bundle()
+        data = bundle.text.encode("utf-8")
+        output.write_bytes(data)
+        facts |= {"bytes": len(data), "sha256": bundle.sha256, "files": len(bundle.files)}
+        facts["requirements"] = list(bundle.requirements)
     checks = check_bundle(path)
-    if facts and not json:
+    if json:
+        common.print_value({**facts, "checks": [asdict(one) for one in checks]})
+    elif output is not None:
         say(f"{path}: {facts['bytes']:,} bytes, sha256 {facts['sha256']}")
     for one in checks if not json else ():
         say(f"{'ok  ' if one.ok else 'FAIL'}  {one.check}: {one.detail}")
-    if json:
-        common.print_value({"path": str(path), **facts, "checks": [asdict(one) for one in checks]})
     return 0 if all(one.ok for one in checks) else Status.USAGE.exit_code
-
-
-def _write_bundle(path: Path) -> dict[str, object]:
-    from agent.miner.bundle import make_bundle
-
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"--output {path}: there is no folder {path.parent}")
-    bundle = make_bundle()
-    path.write_bytes(bundle.text.encode("utf-8"))
-    return {
-        "bytes": len(bundle.text.encode("utf-8")),
-        "sha256": bundle.sha256,
-        "files": len(bundle.files),
-        "requirements": list(bundle.requirements),
-    }
