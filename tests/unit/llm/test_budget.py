@@ -119,15 +119,10 @@ def test_the_bound_of_the_host_is_one_where_prices_are_known() -> None:
         Budget(ceiling=0.001, price=PRICE).reserve(1000, 100)
 
 
-class TestCaching:
-    """Prompts that go into the provider's cache, and come from it."""
-
+def test_what_was_read_from_and_written_to_a_cache_is_priced() -> None:
     price = Price(1.0, 10.0, cache_read=0.1, cache_write=1.25)
-
-    def test_what_was_read_and_written_is_priced(self) -> None:
-        usage = Usage(1000, 0, None, 1, cache_read_tokens=600, cache_write_tokens=200)
-
-        assert self.price.of(usage) == pytest.approx((200 + 60 + 250) / 1e6)
+    usage = Usage(1000, 0, None, 1, cache_read_tokens=600, cache_write_tokens=200)
+    assert price.of(usage) == pytest.approx((200 + 60 + 250) / 1e6)
 
 
 class TestBeside:

@@ -151,55 +151,45 @@ def test_the_protocol_is_told_from_the_address_or_set(url: str, protocol: Any, k
     assert choose_endpoint(settings(url, protocol=protocol), {}).kind == kind
 
 
-class TestKeys:
-    @pytest.mark.parametrize(
-        ("url", "key"),
-        [
-            ("https://llm.chutes.example/other", "cpk-1"),
-            ("https://embed.chutes.example/v1", "cpk-1"),
-            ("https://gateway.example/v2", "sk-openai"),
-            ("http://gateway.example/v1", None),  # not encrypted: another server
-            ("https://gateway.example:8443/v1", None),
-            ("https://gateway.example.evil/v1", None),
-            ("https://elsewhere.example/v1", None),
-            (OPENAI, None),  # the key belongs to the gateway that OPENAI_BASE_URL names
-        ],
-    )
-    def test_a_key_belongs_to_its_own_base_url(self, url: str, key: str | None) -> None:
-        assert summary(choose_endpoint(settings(url), EVERYTHING)).split()[1] == (key or "-")
-
-    def test_a_malformed_variable_of_a_server_that_is_not_asked_does_no_harm(self) -> None:
-        broken = {
-            "OPENROUTER_API_KEY": "sk-or-1",
-            "OPENAI_API_KEY": "two words",
-            "OLLAMA_HOST": ":",
-        }
-
-        assert choose_endpoint(settings(), broken).kind == "openrouter"
-        assert choose_endpoint(settings("http://h/v1"), broken).api_key is None
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        (f"{OPENROUTER}/", "sk-or-1 OPENROUTER_API_KEY"),
+        ("https://llm.chutes.example/other", "cpk-1 RIDGES_INFERENCE_API_KEY"),
+        ("https://embed.chutes.example/v1", "cpk-1 RIDGES_INFERENCE_API_KEY"),
+        ("https://gateway.example/v2", "sk-openai OPENAI_API_KEY"),
+        ("http://gateway.example/v1", None),  # not encrypted: another server
+        ("https://gateway.example:8443/v1", None),
+        ("https://gateway.example.evil/v1", None),
+        ("https://elsewhere.example/v1", None),
+        (OPENAI, None),  # the key belongs to the gateway that OPENAI_BASE_URL names
+    ],
+)
+def test_a_key_goes_to_its_own_server_only(url: str, key: str | None) -> None:
+    place = choose_endpoint(settings(url), EVERYTHING)
+    expected = key or "- PATCHSHOT_API_KEY"
+    assert f"{summary(place).split()[1]} {place.key_setting}" == expected
 
 
-class TestModels:
-    @pytest.mark.parametrize(
-        "environment",
-        [
-            {"SANDBOX_PROXY_URL": "http://p"},
-            {"AI_PROXY_URL": "http://p"},
-            {"OPENAI_BASE_URL": "http://box:1234"},
-            {"OLLAMA_HOST": "box"},
-            {"OPENROUTER_API_KEY": "sk-or-1", "RIDGES_MAX_COST_USD": "0.29"},
-        ],
-    )
-    def test_the_servers_list_may_choose(self, environment: dict[str, str]) -> None:
-        assert choose_endpoint(settings(model=" "), environment).model == ""
+def test_a_malformed_variable_of_a_server_that_is_not_asked_does_no_harm() -> None:
+    broken = {"OPENROUTER_API_KEY": "sk-or-1", "OPENAI_API_KEY": "two words", "OLLAMA_HOST": ":"}
+    assert choose_endpoint(settings(), broken).kind == "openrouter"
+    assert choose_endpoint(settings("http://h/v1"), broken).api_key is None
 
-    @pytest.mark.parametrize(
-        "environment",
-        [{"OPENROUTER_API_KEY": "sk-or-1"}, {"OPENAI_API_KEY": "k"}, {"ANTHROPIC_API_KEY": "k"}],
-    )
-    def test_a_catalogue_may_not(self, environment: dict[str, str]) -> None:
-        with pytest.raises(ConfigurationError, match="PATCHSHOT_MODEL, for example"):
-            choose_endpoint(settings(model=None), environment)
+
+MINER_KEY = {"OPENROUTER_API_KEY": "sk-or-1", "RIDGES_MAX_COST_USD": "0.29"}
+
+
+@pytest.mark.parametrize("name", ["SANDBOX_PROXY_URL", "AI_PROXY_URL", "OPENAI_BASE_URL", None])
+def test_the_servers_list_may_choose_the_model(name: str | None) -> None:
+    environment = {name: "http://p"} if name else MINER_KEY
+    assert choose_endpoint(settings(model=" "), environment).model == ""
+
+
+@pytest.mark.parametrize("name", ["OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"])
+def test_a_catalogue_may_not_choose_the_model(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="PATCHSHOT_MODEL, for example"):
+        choose_endpoint(settings(model=None), {name: "k"})
 
 
 @pytest.mark.parametrize(
@@ -224,93 +214,89 @@ def test_what_is_missing_or_malformed_is_named(
     assert "\n" not in str(caught.value)
 
 
-class TestRunId:
-    @pytest.mark.parametrize(
-        ("environment", "expected"),
-        [
-            ({"EVALUATION_RUN_ID": "e", "RUN_ID": "r"}, "e"),
-            ({"EVALUATION_RUN_ID": " ", "RUN_ID": " r "}, "r"),
-            ({"RUN_ID": ""}, "nocache-1"),
-            ({}, "nocache-1"),
-        ],
-    )
-    def test_order(self, environment: dict[str, str], expected: str) -> None:
-        environment |= {"SANDBOX_PROXY_URL": "http://p"}
-        assert choose_endpoint(settings(), environment).run_id == expected
-
-    def test_only_the_miners_proxy_is_told(self) -> None:
-        environment = {"SANDBOX_PROXY_URL": "http://p", "RUN_ID": "r"}
-
-        assert choose_endpoint(settings(), environment).run_id == "r"
-        assert choose_endpoint(settings("http://h"), environment).run_id == ""
+@pytest.mark.parametrize(
+    ("base_url", "ids", "expected"),
+    [
+        (None, {"EVALUATION_RUN_ID": "e", "RUN_ID": "r"}, "e"),
+        (None, {"EVALUATION_RUN_ID": " ", "RUN_ID": " r "}, "r"),
+        (None, {"RUN_ID": ""}, "nocache-1"),
+        ("http://h", {"RUN_ID": "r"}, ""),  # only the miners' proxy is told
+    ],
+)
+def test_run_ids(base_url: str | None, ids: dict[str, str], expected: str) -> None:
+    environment = {"SANDBOX_PROXY_URL": "http://p", **ids}
+    assert choose_endpoint(settings(base_url), environment).run_id == expected
 
 
-class TestEmbeddings:
-    chat = choose_endpoint(settings("https://chat.example/v1", "chat-key"), {})
+CHAT = choose_endpoint(settings("https://chat.example/v1", "chat-key"), {})
+CLAUDE_CHAT = choose_endpoint(settings(protocol="anthropic"), {"ANTHROPIC_API_KEY": "a"})
+RIDGES = {k: v for k, v in EVERYTHING.items() if k.startswith("RIDGES")}
+OPENAI_KEY = {"OPENAI_API_KEY": "sk-openai"}
 
-    def test_none_without_a_model(self) -> None:
-        assert choose_embedding_endpoint(embedding(model=None), EVERYTHING, self.chat) is None
 
-    def test_a_server_without_a_model_is_a_mistake(self) -> None:
-        with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_MODEL"):
-            choose_embedding_endpoint(embedding("http://e.example", model=None), {}, self.chat)
+@pytest.mark.parametrize(
+    ("chosen", "environment", "chat", "expected"),
+    [
+        (embedding(), OPENAI_KEY, CHAT, "https://chat.example/v1 chat-key"),
+        (embedding(key="own"), {}, CHAT, "https://chat.example/v1 own"),
+        (embedding("https://chat.example/v2"), {}, CHAT, "https://chat.example/v2 chat-key"),
+        (embedding("https://e.example/v1"), OPENAI_KEY, CHAT, "https://e.example/v1 -"),
+        (embedding("https://e.example/v1", "own"), {}, CHAT, "https://e.example/v1 own"),
+        (embedding(OPENAI), OPENAI_KEY, CHAT, f"{OPENAI} sk-openai"),
+        (embedding(), OPENAI_KEY, None, f"{OPENAI} sk-openai"),
+        (embedding(), OPENAI_KEY, CLAUDE_CHAT, f"{OPENAI} sk-openai"),  # Anthropic has none
+        (
+            embedding(),
+            RIDGES,
+            choose_endpoint(settings(), RIDGES),
+            "https://embed.chutes.example/v1 cpk-1",
+        ),
+    ],
+)
+def test_server_and_key_of_embeddings(
+    chosen: Settings, environment: dict[str, str], chat: Endpoint | None, expected: str
+) -> None:
+    place = choose_embedding_endpoint(chosen, environment, chat)
+    assert place is not None
+    assert summary(place).startswith(f"{expected} ")
+    assert place.model_setting == "PATCHSHOT_EMBED_MODEL"
 
-    @pytest.mark.parametrize(
-        ("chosen", "expected"),
-        [
-            (embedding(), "https://chat.example/v1 chat-key"),
-            (embedding(key="own"), "https://chat.example/v1 own"),
-            (embedding("https://chat.example/embed/v1"), "https://chat.example/embed/v1 chat-key"),
-            (embedding("https://e.example/v1"), "https://e.example/v1 -"),
-            (embedding("https://e.example/v1", "own"), "https://e.example/v1 own"),
-            (embedding(OPENAI), f"{OPENAI} sk-openai"),
-        ],
-    )
-    def test_server_and_key(self, chosen: Settings, expected: str) -> None:
-        place = choose_embedding_endpoint(chosen, {"OPENAI_API_KEY": "sk-openai"}, self.chat)
 
-        assert place is not None
-        assert summary(place).startswith(f"{expected} ")
-        assert place.model_setting == "PATCHSHOT_EMBED_MODEL"
+@pytest.mark.parametrize(
+    ("chosen", "chat", "missing"),
+    [
+        (embedding("http://e.example", model=None), CHAT, "PATCHSHOT_EMBED_MODEL"),
+        (embedding(), None, "PATCHSHOT_EMBED_BASE_URL"),
+        (embedding(), CLAUDE_CHAT, "PATCHSHOT_EMBED_BASE_URL"),
+    ],
+)
+def test_what_embeddings_lack_is_named(
+    chosen: Settings, chat: Endpoint | None, missing: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=missing):
+        choose_embedding_endpoint(chosen, CLAUDE, chat)
 
-    def test_anthropic_has_none_so_that_the_next_server_serves(self) -> None:
-        keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "k"}
-        chat = choose_endpoint(settings(protocol="anthropic"), keys)
 
-        found = choose_embedding_endpoint(embedding(), keys, chat)
+def test_there_are_no_embeddings_without_a_model() -> None:
+    assert choose_embedding_endpoint(embedding(model=None), EVERYTHING, CHAT) is None
 
-        assert found is not None
-        assert summary(found).startswith(f"{OPENAI} k ")
-        with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
-            choose_embedding_endpoint(embedding(), {"ANTHROPIC_API_KEY": "a"}, chat)
 
-    @pytest.mark.parametrize(
-        ("environment", "place"),
-        [
-            ({"SANDBOX_PROXY_URL": "http://p"}, "http://p"),
-            ({"AI_PROXY_URL": "http://p"}, "http://p"),
-            ({"AI_PROXY_URL": "http://p", "AI_EMBEDDING_PROXY_URL": "http://e"}, "http://e"),
-        ],
-    )
-    def test_a_miners_proxy_offers_them_without_a_model(
-        self, environment: dict[str, str], place: str
-    ) -> None:
-        environment |= {"RUN_ID": "r"}
-        chat = choose_endpoint(settings(model=None), environment)
-
-        found = choose_embedding_endpoint(embedding(model=None), environment, chat)
-
-        assert found is not None
-        assert (found.base_url, found.kind, found.model, found.run_id) == (place, "miner", "", "r")
-
-    def test_the_key_of_the_miners_kit_opens_both_of_its_servers(self) -> None:
-        environment = {k: v for k, v in EVERYTHING.items() if k.startswith("RIDGES")}
-        chat = choose_endpoint(settings(), environment)
-
-        found = choose_embedding_endpoint(embedding(), environment, chat)
-
-        assert found is not None
-        assert summary(found).startswith("https://embed.chutes.example/v1 cpk-1 ")
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({"SANDBOX_PROXY_URL": "http://p"}, "http://p"),
+        ({"AI_PROXY_URL": "http://p"}, "http://p"),
+        ({"AI_PROXY_URL": "http://p", "AI_EMBEDDING_PROXY_URL": "http://e"}, "http://e"),
+    ],
+)
+def test_a_miners_proxy_offers_embeddings_without_a_model(
+    environment: dict[str, str], place: str
+) -> None:
+    environment |= {"RUN_ID": "r"}
+    chat = choose_endpoint(settings(model=None), environment)
+    found = choose_embedding_endpoint(embedding(model=None), environment, chat)
+    assert found is not None
+    assert (found.base_url, found.kind, found.model, found.run_id) == (place, "miner", "", "r")
 
 
 def owners(environment: Mapping[str, str]) -> dict[str, set[str]]:

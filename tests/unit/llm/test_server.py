@@ -161,45 +161,29 @@ def miner(model: str = "") -> Endpoint:
     return endpoint("http://proxy", key=None, kind="miner", model=model, run_id="r")
 
 
-def test_the_proxys_list_chooses_and_prices() -> None:
-    found, asked = resolve(miner(), {"/api/inference-models": listed(("a", 0.1), ("b", 2.0))})
-
-    assert found.endpoint.model == "b"
-    assert "from its list" in found.endpoint.why
-    assert (found.others, found.price) == (("a",), Price(2.0, 2.0))
-    assert asked == ["/api/inference-models"]
+LISTED = {"/api/inference-models": listed(("a", 0.1), ("b", 2.0))}
+NEW = endpoint("http://router/api/v1", kind="openrouter", model="v/new")
+NEW_ROW = {"id": "v/new", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}
 
 
-def test_a_named_model_is_priced_by_the_proxy() -> None:
-    found, _ = resolve(miner("a"), {"/api/inference-models": listed(("a", 0.1), ("b", 2.0))})
-
-    assert found == Resolved(miner("a"), (), Price(0.1, 0.1))
-
-
-def test_a_proxy_without_a_list_chooses_itself() -> None:
-    found, asked = resolve(miner(), {})
-
-    assert found == Resolved(miner())
-    assert asked == ["/api/inference-models", "/agents/inference-models"]
-
-
-def test_a_bound_on_the_cost_asks_for_a_price_that_the_table_lacks() -> None:
-    place = endpoint("http://router/api/v1", kind="openrouter", model="v/new")
-    row = {"id": "v/new", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}
-
-    found, asked = resolve(place, {"/api/v1/models": {"data": [row]}})
-
-    assert asked == ["/api/v1/models"]
-    assert found.price is not None
-    assert (found.price.input, found.price.output) == pytest.approx((1.0, 2.0))
-
-
-def test_the_only_model_of_a_server_is_taken() -> None:
-    place = endpoint("http://box/v1", model="")
-
-    found, _ = resolve(place, {"/v1/models": {"data": [{"id": "only"}]}})
-
-    assert found.endpoint.model == "only"
+@pytest.mark.parametrize(
+    ("place", "lists", "model", "others", "price"),
+    [
+        (miner(), LISTED, "b", ("a",), Price(2.0, 2.0)),
+        (miner("a"), LISTED, "a", (), Price(0.1, 0.1)),
+        (miner(), {}, "", (), None),  # the proxy chooses itself
+        (NEW, {"/api/v1/models": {"data": [NEW_ROW]}}, "v/new", (), Price(1.0, 2.0)),
+        (endpoint("http://box/v1", model=""), {"/v1/models": ["only"]}, "only", (), None),
+    ],
+)
+def test_a_model_and_its_price_from_the_list(
+    place: Endpoint, lists: Mapping[str, Any], model: str, others: Sequence[str], price: Price
+) -> None:
+    found, asked = resolve(place, lists)
+    assert (found.endpoint.model, found.others, found.price) == (model, others, price)
+    assert ("from its list" in found.endpoint.why) is (not place.model and bool(model))
+    paths = list(lists) or ["/api/inference-models", "/agents/inference-models"]
+    assert asked == paths
 
 
 @pytest.mark.parametrize(
@@ -245,34 +229,21 @@ def test_a_reply_after_two_failures() -> None:
     ]
 
 
-def test_retry_after_is_obeyed() -> None:
-    time = FakeTime()
-
-    run(time.retrier().run(Attempts(replace(BUSY, retry_after=40.0), "reply")))
-
-    assert time.slept == [40.0]
-
-
-def test_a_retry_after_that_is_too_long_ends_the_tries() -> None:
-    time = FakeTime()
-    attempts = Attempts(replace(BUSY, retry_after=3600.0), "reply")
-
-    outcome = run(time.retrier().run(attempts))
-
-    assert isinstance(outcome, Failure)
-    assert "the server asks to wait 3600 s" in str(outcome.error)
-    assert (attempts.calls, time.slept) == (1, [])
-
-
-def test_no_wait_reaches_past_the_deadline() -> None:
-    time = FakeTime(left=1.2)
-    attempts = Attempts(*[BUSY] * 9)
-
-    outcome = run(time.retrier().run(attempts))
-
-    assert isinstance(outcome, Failure)
-    assert "no time is left" in str(outcome.error)
-    assert time.slept == [0.5]
+@pytest.mark.parametrize(
+    ("left", "first", "slept", "why"),
+    [
+        (9e9, replace(BUSY, retry_after=40.0), [40.0], ""),
+        (9e9, replace(BUSY, retry_after=3600.0), [], "the server asks to wait 3600 s"),
+        (0.7, BUSY, [0.5], "no time is left"),
+    ],
+)
+def test_waits_are_as_asked_and_end(
+    left: float, first: Failure, slept: list[float], why: str
+) -> None:
+    time = FakeTime(left=left)
+    outcome = run(time.retrier().run(Attempts(first, BUSY if why else "reply", BUSY)))
+    assert time.slept == slept
+    assert why in str(outcome.error) if isinstance(outcome, Failure) else outcome == "reply"
 
 
 def test_cancellation_ends_a_wait_at_once() -> None:

@@ -232,11 +232,8 @@ def test_what_is_not_known_is_left_out() -> None:
         ("Cart.__len__", ChunkKind.METHOD, "I want to count a cart"),
         ("HTTPServer", ChunkKind.CLASS, "I want to use a http server of cookies"),
         ("Console.out", ChunkKind.METHOD, "I want to use out of console"),
-        ("Style.__ne__", ChunkKind.METHOD, "I want to compare a style"),
-        ("Emoji.__repr__", ChunkKind.METHOD, "I want to show an emoji"),
         ("Emoji", ChunkKind.CLASS, "I want to use an emoji of cookies"),
         ("größe", ChunkKind.FUNCTION, "I want to use größe of cookies"),
-        ("_", ChunkKind.FUNCTION, "I want to use _ of cookies"),
     ],
 )
 def test_names_of_all_sorts(name: str, kind: ChunkKind, sentence: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -135,21 +136,12 @@ def test_without_embeddings_words_find(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_gone_costs_the_vectors_only(tmp_path: Path) -> None:
-    class Gone:
-        url = "gone"
-
-        def collections(self) -> tuple[()]:
-            raise StoreUnreachable("the store is down: start it")
-
-        def collection(self, *_: object) -> None:
-            raise StoreUnreachable("the store is down: start it")
-
     with pool_at(tmp_path, [Label.DOCS]) as pool:
         assert pool.vectors is not None
-        pool.vectors.store = Gone()  # type: ignore[assignment]
+        pool.vectors.store = Mock(**{"collections.side_effect": StoreUnreachable("down: start it")})
         found = run(pool.search("cookies out of date"))
         assert found.hits[0].passage.symbol == "CookieJar.expire"
-        assert any("the store is down" in note for note in found.notes)
+        assert any("down: start it" in note for note in found.notes)
         with pytest.raises(StoreUnreachable):
             run(pool.fill())
 
