@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.retrieval.ranking.ranker import Ensemble
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from tests.support.models import rows_at_random
 from training import ranker as module
@@ -101,18 +100,6 @@ def test_fit_predicts_what_lightgbm_predicts(
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     again = fit(tables, module.pieces_of, PIECE_NAMES, FEW)
     np.testing.assert_array_equal(again.scores(rows), ensemble.scores(rows))
-
-
-def test_groups_left_out_are_not_asked(tables: list[Table]) -> None:
-    pytest.importorskip("lightgbm")
-    whole = used(fit(tables, module.pieces_of, PIECE_NAMES, FEW))
-    less = used(fit(tables, module.pieces_of, PIECE_NAMES, FEW, frozenset({"lexical"})))
-    assert "bm25" in whole
-    assert not less & {"bm25", "bm25-rank", "coverage", "file-bm25", "file-best"}
-
-
-def used(ensemble: Ensemble) -> set[str]:
-    return {ensemble.names[int(number)] for number in ensemble.feature if number >= 0}
 
 
 def test_leaving_projects_out_shows_what_was_learned(tables: list[Table]) -> None:
