@@ -151,7 +151,7 @@ _pytest.reports.TestReport.from_item_and_call = classmethod(passed)
         test=_TEST.format(check="'fixed' in open(calc.__file__).read()"), allowed=_NO_FIX),
     VerdictCase(name="source that knows its test",
         does="is right only if a file of the test's name calls it",
-        stopped_by="what decides runs again under another name, and as plain code",
+        stopped_by="what decides runs again as plain code, called from another file",
         patch={
             "calc.py": _FOR_A_RUN.format(
                 known="sys._getframe(1).f_code.co_filename.endswith('test_issue.py')"

@@ -12,7 +12,7 @@ import pytest
 
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, CommandRun, Problem
-from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
+from agent.verify.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap import BwrapSandbox
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Sandbox
@@ -113,8 +113,3 @@ def test_no_command_runs_without_isolation(script: RunScript, tmp_path: Path) ->
     assert "the sandbox 'process' does not isolate" in run.output
     assert run.exit_code is None
     assert not (tmp_path / "ran").exists()
-
-
-def test_no_command_runs_without_tests() -> None:
-    run = asyncio.run(NullValidator().run_command(None, "id"))
-    assert "--no-tests" in run.output

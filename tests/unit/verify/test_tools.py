@@ -273,12 +273,3 @@ def test_java_and_maven_come_with_their_own_settings_and_no_users(
     assert f"-Dmaven.repo.local={home}/.m2/repository" in found.environment["MAVEN_OPTS"]
     assert home / ".m2/repository" in found.read_only
     assert not any("settings.xml" in str(path) or path == home / ".m2" for path in found.read_only)
-
-
-def test_what_is_not_there_is_named_and_python_is_found_elsewhere(
-    tmp_path: Path, home: Path
-) -> None:
-    names = ["python", "node", "go"]
-    found = find_programs(names, snapshot(tmp_path), search_path="/nonexistent", home=home)
-    assert found.missing == ("go", "node")
-    assert found.program("node") == "node"

@@ -16,7 +16,6 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.path_rules import other_path
 from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult
@@ -106,8 +105,6 @@ def validate(
 
 PROJECT = ("tests/test_calc.py", "tests/test_other.py")
 ISSUE = ("tests/test_issue.py",)
-# The same test in its second run.
-AGAIN = (other_path("tests/test_issue.py", REPRODUCTION.content.encode()),)
 
 
 def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> None:
@@ -115,8 +112,8 @@ def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> 
     again = patch_of(edit("calc.py", BUG, FIX))
     first, second = validate(repository, sandbox, FIXES, again)
     assert first.verdict is second.verdict is Verdict.VERIFIED
-    one = [ISSUE, PROJECT, ISSUE, PROJECT, AGAIN, AGAIN]
-    assert runs(sandbox) == [*one, ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
+    one = [ISSUE, PROJECT, ISSUE, PROJECT, ISSUE, ISSUE]
+    assert runs(sandbox) == [*one, ISSUE, ISSUE, PROJECT, ISSUE, ISSUE]
     assert [r.before.cached for r in (first, second) if r.before] == [False, True]
     assert [test.path for test in first.selected] == list(PROJECT)
     assert first.newly_passing == ("tests/test_issue.py::test",)
@@ -168,7 +165,7 @@ def test_a_flake_is_dropped_and_named(repository: Path) -> None:
     assert report.verdict is Verdict.VERIFIED
     assert report.newly_failing == ()
     assert report.notes == ("flaky, not held against the patch: tests/test_other.py::test",)
-    assert runs(sandbox)[-4:] == [*[("tests/test_other.py",)] * 2, AGAIN, AGAIN]
+    assert runs(sandbox)[-4:] == [*[("tests/test_other.py",)] * 2, ISSUE, ISSUE]
 
 
 def test_a_patch_that_an_earlier_replys_test_refutes_stays_refuted(repository: Path) -> None:
@@ -186,9 +183,15 @@ def test_a_patch_that_an_earlier_replys_test_refutes_stays_refuted(repository: P
 
 
 def test_a_test_that_passes_only_once_proves_nothing(repository: Path) -> None:
+    seen: list[str] = []
+
     def once(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
         outcomes = dict(by_source(tree, paths))
-        return {test: "failed" if AGAIN[0] in test else o for test, o in outcomes.items()}
+        if ISSUE[0] in paths and (tree / "calc.py").read_text() == FIX:
+            seen.append("run")
+            if len(seen) > 1:
+                outcomes["tests/test_issue.py::test"] = "failed"
+        return outcomes
 
     (report,) = validate(repository, pytest_played(once), FIXES)
     assert report.verdict is Verdict.NOT_REGRESSED

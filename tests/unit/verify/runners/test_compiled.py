@@ -110,15 +110,6 @@ def test_packages_are_the_targets() -> None:
     assert command_of(GO).argv[-1] == "./..."
 
 
-def test_a_module_in_a_folder_gives_paths_of_the_tree() -> None:
-    files = {"srv/go.mod": "module example.com/m\n", "srv/sum/sum_test.go": ""}
-    suite = registry.detect(MemorySnapshot(files), None)
-    assert (suite.runner, suite.cwd) == ("go", "srv")
-    assert set(read(suite, report=lines(*RAN), exit_code=1).outcomes) == {
-        f"srv/{test}" for test in GO_OUTCOMES
-    }
-
-
 def test_names_as_go_gives_them_are_understood() -> None:
     runner = registry.runner_of(GO)
     assert runner.test_id(GO, "example.com/m/sum.TestSum/small") == "sum::TestSum/small"
@@ -313,14 +304,6 @@ def test_cargo_itself(tmp_path: Path) -> None:
     assert "left == right" in run.failures["src/lib.rs::tests::breaks"]
 
 
-def test_cargo_lacks_a_package(tmp_path: Path) -> None:
-    require_program("cargo")
-    manifest = CARGO_FILES["Cargo.toml"] + '[dependencies]\nsurely-not-there-at-all = "1"\n'
-    run = Project({**CARGO_FILES, "Cargo.toml": manifest}, tmp_path).run()
-    assert (run.outcomes, run.exit_code) == ({}, 101)
-    assert "surely-not-there-at-all" in run.output_tail
-
-
 # ------------------------------------------------------------------------------------- Maven
 
 MAVEN = Suite("maven", "")
@@ -354,12 +337,6 @@ def test_surefires_files_are_read_by_the_path_of_the_class() -> None:
         },
     )
     assert run.failures[f"{SUM_TEST}::breaks"] == "expected: 3\nat SumTest.java:9"
-
-
-def test_a_build_that_fails_before_its_tests_has_no_outcome() -> None:
-    run = read(MAVEN, stdout=b"[ERROR] COMPILATION ERROR", exit_code=1)
-    assert (run.ended, run.outcomes) == ("exited", {})
-    assert read(MAVEN, exit_code=0).ended == "incomplete"
 
 
 def test_a_file_that_is_no_xml_makes_the_run_incomplete() -> None:

@@ -306,13 +306,6 @@ def test_tap_is_read_with_the_names_above_a_result() -> None:
     }
 
 
-def test_targets_are_files_of_the_package_in_order_once_each() -> None:
-    suite = Suite("jest", "", cwd="web")
-    paths = ["web/b.test.ts", "web/a.test.js", "web/b.test.ts", "lib/c.test.js", "web/x.py"]
-    found = registry.runner_of(suite).targets(suite, paths, MemorySnapshot({}))
-    assert found == ("b.test.ts", "a.test.js")
-
-
 def test_no_command_is_a_shell_string_made_of_a_file_name() -> None:
     evil = "a; touch x.test.js"
     command = command_of(JEST, evil)
@@ -396,7 +389,3 @@ def test_a_script_that_nothing_is_known_of_counts_as_one_test(tmp_path: Path) ->
         files = {"package.json": package, "check.js": f"process.exit({code})"}
         run = Project(files, tmp_path).run()
         assert (run.ended, run.outcomes) == ("exited", {"command": outcome}), run.output_tail
-
-
-def test_npm_needs_no_python() -> None:
-    assert registry.RUNNERS["npm"].programs(Suite("npm", "", ("npm", "test"))) == ("npm", "node")

@@ -238,23 +238,6 @@ def test_a_command_that_starts_pytest_reports_its_tests(
     assert (run.ended, run.outcomes) == ("exited", {"test_a.py::test_a": Outcome.PASSED})
 
 
-def test_a_makefile_without_a_goal_for_tests_is_none() -> None:
-    for text in ("test = x\n", "test := x\n", "testing:\n", "\ttest:\n", "a " * 50_000):
-        suite = registry.detect(MemorySnapshot({"Makefile": text}), None)
-        assert suite.runner == "pytest", text[:20]
-
-
-def test_it_runs_as_it_stands_and_selects_nothing() -> None:
-    suite = Suite("command", "", ("trial", "pkg"), "sub", {"MODE": "fast"})
-    runner = registry.runner_of(suite)
-    assert not runner.selects
-    assert runner.targets(suite, ["test_a.py"], MemorySnapshot({})) == ()
-    command = command_of(suite, "test_a.py")
-    assert (command.argv, command.cwd) == (("trial", "pkg"), "sub")
-    assert command.environment["MODE"] == "fast"
-    assert command.environment["PATH"].startswith("/venv/bin:")
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -292,16 +275,6 @@ def test_quoted_operators_are_words(command: str, argv: tuple[str, ...]) -> None
 def test_what_each_word_of_a_shell_command_needs_is_looked_for() -> None:
     suite = Suite("command", "", base.split_command("cd web&&npm test"))
     assert registry.RUNNERS["command"].programs(suite) == ("python", "npm", "node")
-
-
-def test_what_the_first_word_needs_is_looked_for() -> None:
-    runner = registry.RUNNERS["command"]
-    assert runner.programs(Suite("command", "", ("./x",))) == ("python",)
-    assert runner.programs(Suite("command", "", ("/opt/bin/npm", "t"))) == (
-        "python",
-        "npm",
-        "node",
-    )
 
 
 def test_without_an_interpreter_nothing_of_pythons_is_run() -> None:

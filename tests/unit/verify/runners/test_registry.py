@@ -80,12 +80,6 @@ def test_unittest_stands_in_where_pytest_cannot_be_imported() -> None:
     assert registry.fitting(suite, Tools(None, problem="none")) is suite
 
 
-def test_every_framework_is_found_by_its_name() -> None:
-    for name, framework in registry.RUNNERS.items():
-        assert registry.runner_of(Suite(name, "")) is framework
-        assert framework.name == name
-
-
 @pytest.mark.parametrize(
     ("files", "runner", "test", "target"),
     [
