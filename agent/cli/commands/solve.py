@@ -187,11 +187,6 @@ def _check_model(settings: Settings, replay: Path | None) -> None:
         except ConfigurationError as error:
             hint = "; `agent demo` needs no model" if settings.model is None else ""
             raise ConfigurationError(f"{error}{hint}") from None
-    in_image = settings.image is not None  # then the interpreter is the image's
-    if settings.python is not None and not in_image and not settings.python.expanduser().exists():
-        raise ConfigurationError(
-            f"--python {settings.python}: there is no such file; name an interpreter"
-        )
 
 
 def _finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
