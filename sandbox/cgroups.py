@@ -10,6 +10,7 @@ import enum
 import functools
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -120,11 +121,9 @@ def _bound_memory(directory: Path, most: str, *, unified: bool) -> None:
     (directory / file).write_text(most, encoding="ascii")
     # Settings that not every kernel has. Without them, all of the machine's swap can be used.
     swap = {"memory.swap.max": "0", "memory.oom.group": "1"}
-    for file, value in (swap if unified else {"memory.memsw.limit_in_bytes": most}).items():
-        try:
-            (directory / file).write_text(value, encoding="ascii")
-        except OSError:
-            pass
+    for name, value in (swap if unified else {"memory.memsw.limit_in_bytes": most}).items():
+        with suppress(OSError):
+            (directory / name).write_text(value, encoding="ascii")
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.files import open_regular, split_path
-from sandbox.types import Command, Limits, RunResult, Sandbox, SandboxError
-from sandbox.workspace import Workspace, empty_workspace
+from sandbox.types import Command, Limits, Sandbox, SandboxError
+from sandbox.workspace import empty_workspace
 
 # The project's directory in the images of SWE-bench.
 TESTBED = PurePosixPath("/testbed")
@@ -71,8 +71,9 @@ def candidate_interpreters(sandbox: Sandbox) -> tuple[ImageInterpreter, ...]:
 
     Raises SandboxError.
     """
+    command = Command(("/bin/sh", "-c", _LOOK), limits=Limits(wall_seconds=_SECONDS))
     with empty_workspace(mount=_MOUNT) as workspace:
-        result = _run(sandbox, ("/bin/sh", "-c", _LOOK), workspace)
+        result = sandbox.run(command, workspace)
     interpreters: dict[PurePosixPath, ImageInterpreter] = {}
     for line in result.stdout.decode("utf-8", errors="replace").splitlines():
         kind, _, name = line.partition(" ")
@@ -97,15 +98,8 @@ def prepare_products(
     limits = Limits(_SECONDS, int(_SECONDS), file_size=most_bytes, workspace=2 * most_bytes)
     argv = ("/bin/sh", "-c", _PACK, "sh", str(path), str(_MOUNT), _ARCHIVE)
     with empty_workspace(mount=_MOUNT) as workspace:
-        _run(sandbox, argv, workspace, limits)
+        sandbox.run(Command(argv, limits=limits), workspace)
         return dict(sorted(_products(workspace.path / _ARCHIVE, tracked, most_bytes)))
-
-
-def _run(
-    sandbox: Sandbox, argv: tuple[str, ...], workspace: Workspace, limits: Limits | None = None
-) -> RunResult:
-    usual = Limits(wall_seconds=_SECONDS)
-    return sandbox.run(Command(argv, limits=limits or usual), workspace)
 
 
 def _products(

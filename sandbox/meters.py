@@ -32,6 +32,9 @@ class Meter:
     def __init__(self, limits: Limits, directories: Sequence[Path], group: ControlGroup) -> None:
         self._limits = limits
         self._group = group
+        memory = f"all processes together used more than {limits.memory} bytes of memory"
+        self._out_of_memory = Breach(Ended.MEMORY_LIMIT, memory)
+        self._processes = f"reached the limit of {limits.processes} processes and threads"
         self.pid = 0
         self._disk = DiskMeter(
             directories, limits.workspace, lambda: descendants(self.pid) if self.pid else ()
@@ -40,9 +43,9 @@ class Meter:
     def breach(self) -> Breach | None:
         """Return the decisive limit that was passed, if any."""
         if self._group.memory_kills():
-            return self._out_of_memory()
+            return self._out_of_memory
         if self._group.refused_processes() > _MOST_REFUSALS:
-            return self._too_many_processes(decisive=True)
+            return Breach(Ended.PROCESS_LIMIT, self._processes)
         if self._group.cpu_seconds() > self._limits.cpu_seconds:
             words = f"used {self._limits.cpu_seconds} s of CPU time"
             return Breach(Ended.CPU_LIMIT, words)
@@ -56,20 +59,12 @@ class Meter:
         """
         self.pid = 0  # the number may soon be another's
         if killed or self._group.memory_kills():
-            return self._out_of_memory()
+            return self._out_of_memory
         if breach := self._disk.after():
             return breach
         if refused or self._group.refused_processes():
-            return self._too_many_processes(decisive=False)
+            return Breach(Ended.PROCESS_LIMIT, self._processes, decisive=False)
         return None
-
-    def _out_of_memory(self) -> Breach:
-        words = f"all processes together used more than {self._limits.memory} bytes of memory"
-        return Breach(Ended.MEMORY_LIMIT, words)
-
-    def _too_many_processes(self, *, decisive: bool) -> Breach:
-        words = f"reached the limit of {self._limits.processes} processes and threads"
-        return Breach(Ended.PROCESS_LIMIT, words, decisive)
 
 
 # ---- processes in /proc (proc(5))

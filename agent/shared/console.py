@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from agent.shared.terminal import inert, say, unfiltered
@@ -95,13 +94,10 @@ class TerminalReporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop()
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def __call__(self, event: Event, /) -> None:
         """Show the event."""
@@ -123,7 +119,7 @@ class TerminalReporter:
                 said = self._plain(summary)
                 self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {said}")
                 if not self._running:
-                    self._stop()
+                    self.__exit__()
             case Notice(message, level):
                 style = "yellow" if level == "warning" else "dim"
                 self._print(f"  [{style}]{self._plain(message)}[/{style}]")
@@ -137,11 +133,6 @@ class TerminalReporter:
             self._status.start()
         else:
             self._status.update(self._plain(text))
-
-    def _stop(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
     def _print(self, markup: str) -> None:
         self._console.print(markup, highlight=False, soft_wrap=True)
