@@ -178,10 +178,21 @@ _LACKS = {
 }
 
 
+# What programs print that started and then found nothing to run.
+_STARTLESS = re.compile(
+    r"\*\*\* No (?:rule to make target|targets)|python[\d.]*: (?:No module|can't open file)"
+    r"|^(?:/bin/)?sh: .*(?:not found|[Ss]yntax error|can't cd to)|[Mm]issing script"
+)
+
+
 def not_started(run: TestRun) -> str:
     """Return why a whole test command started no test, or ""."""
     last = first_error(run.output_tail).removeprefix("prlimit: ") or "no output"
-    return "" if run.outcomes else f"it {how_it_ended(run)} and no test ran ({last})"
+    if not run.outcomes:
+        return f"it {how_it_ended(run)} and no test ran ({last})"
+    lines = run.output_tail[-_MOST_CHARS:].split("\n") if run.exit_code else []
+    is_command = set(run.outcomes) == {COMMAND_ID}
+    return next((line for line in lines if is_command and _STARTLESS.search(line)), "")
 
 
 def needs(run: TestRun) -> tuple[str, ...]:

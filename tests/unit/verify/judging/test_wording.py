@@ -112,7 +112,10 @@ def test_a_run_without_an_outcome_has_started_no_test() -> None:
     assert not_started(missing) == (
         "it ended with exit code 127 and no test ran (failed to execute pytst: No such)"
     )
-    assert not_started(run_of({"command": "failed"}, output="make: no rule", exit_code=2)) == ""
+    lines = "cc x.c\nmake: *** No rule to make target 'tset'.  Stop."
+    startless = run_of({"command": "failed"}, output=lines, exit_code=2)
+    assert not_started(startless) == lines.splitlines()[1]
+    assert not_started(run_of({"command": "failed"}, output="FAIL: 3 of 4", exit_code=2)) == ""
 
 
 @pytest.mark.parametrize(
