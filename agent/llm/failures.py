@@ -137,7 +137,7 @@ _RULES: tuple[tuple[str, frozenset[int], re.Pattern[str] | None], ...] = (
     ("budget", frozenset({400, 402, 403}), _BUDGET_SPENT),
     ("credit", frozenset({402}), None),
     ("credit", frozenset({400, 403, 429}), _CREDIT),
-    ("run", frozenset({400, 404, 422}), _RUN),
+    ("other", frozenset({400, 404, 422}), _RUN),
     ("key", frozenset({401, 403}), None),
     ("key", frozenset({400}), _KEY),
     ("model", frozenset({400, 404, 422}), _MODEL),
@@ -160,11 +160,6 @@ _ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
         ProviderError,
         "{host} has no credit left for {key} ({reason}): add credit or use another key",
     ),
-    "run": (
-        ProviderError,
-        "{host} does not take run {run!r} ({reason}): set EVALUATION_RUN_ID to a run that is under "
-        "way there",
-    ),
     "key": (
         AuthenticationFailed,
         "{host} refuses the key, or wants one ({reason}): check {key}, and that it may use {model}",
@@ -180,7 +175,8 @@ _ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
     "down": (ProviderUnreachable, "{host} fails ({reason}): try again later"),
     "other": (
         ProviderError,
-        "{host} refuses the request ({reason}): check {model_setting} and the settings of the call",
+        "{host} refuses the request ({reason}): check {model_setting}, the settings of the call, "
+        "and EVALUATION_RUN_ID if a miners' proxy is asked",
     ),
 }
 
@@ -311,8 +307,6 @@ def _kind(status: int, matched: str, endpoint: Endpoint, *, refills: bool) -> st
             continue
         if kind == "credit" and status == 429 and refills:
             continue
-        if kind == "run" and not endpoint.run_id:
-            continue
         if kind == "path" and status == 404 and endpoint.model and endpoint.model in matched:
             return "model"
         return kind
@@ -331,7 +325,6 @@ def _error(kind: str, reason: str, matched: str, endpoint: Endpoint) -> Provider
         url=endpoint.url_setting,
         model=endpoint.model or "of its own choice",
         model_setting=endpoint.model_setting,
-        run=endpoint.run_id,
     )
     if make is ContextTooLong:
         limit, counted = read_context_limit(matched)

@@ -7,6 +7,7 @@ reply of the model is saved before the next call, so a symbol is paid for once.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -242,29 +243,10 @@ class IntentWriter:
 # ------------------------------------------------------------------------------ files of symbols
 
 
-class SymbolLine(BaseModel):
-    """One symbol. `content` is `Symbol.content`; `model` wrote the intents, "" for templates."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    format: Literal[1] = 1
-    path: str
-    symbol: str
-    kind: str
-    signature: str
-    docstring: str
-    start: int
-    end: int
-    language: str
-    content: str
-    model: str = ""
-    intents: tuple[str, ...] = ()
-
-
 def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> int:
     """Write all symbols with their intents as JSON lines, secrets masked; return the number."""
     file.refresh()
-    lines = (f"{_line(symbol, file).model_dump_json()}\n" for symbol in symbols)
+    lines = (json.dumps(_line(symbol, file), ensure_ascii=False) + "\n" for symbol in symbols)
     try:
         replace_file(path, (line.encode("utf-8", "replace") for line in lines))
     except OSError as error:
@@ -275,18 +257,20 @@ def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> in
     return len(symbols)
 
 
-def _line(symbol: Symbol, file: IntentFile) -> SymbolLine:
+def _line(symbol: Symbol, file: IntentFile) -> dict[str, Any]:
+    """Return the JSON of a symbol; `model` wrote the intents, "" for templates."""
     model, written = file.newest(symbol)
-    return SymbolLine(
-        path=symbol.path,
-        symbol=symbol.name,
-        kind=symbol.kind.value,
-        signature=mask_secrets(symbol.signature).text,
-        docstring=mask_secrets(symbol.docstring).text,
-        start=symbol.start,
-        end=symbol.end,
-        language=symbol.language,
-        content=symbol.content,
-        model=model,
-        intents=written or clean(template_intents(symbol)),
-    )
+    return {
+        "format": 1,
+        "path": symbol.path,
+        "symbol": symbol.name,
+        "kind": symbol.kind.value,
+        "signature": mask_secrets(symbol.signature).text,
+        "docstring": mask_secrets(symbol.docstring).text,
+        "start": symbol.start,
+        "end": symbol.end,
+        "language": symbol.language,
+        "content": symbol.content,
+        "model": model,
+        "intents": written or clean(template_intents(symbol)),
+    }

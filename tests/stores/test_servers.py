@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
+from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.search.stores import EntryFilter, open_store
 from agent.types.events import Event
 from tests.support.loopback import Scripted
@@ -101,22 +101,6 @@ def test_broken_answers_are_one_line(
 
 
 # ------------------------------------------------------------------------------- what is not ours
-
-
-def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
-    from qdrant_client import models
-
-    client = plain_client(engine.url)
-    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
-    client.create_collection("things", vectors_config=size)
-    with engine.open() as store:
-        with pytest.raises(StoreMismatch, match="not ours; name another"):
-            store.collection("things", MODEL, DIMENSION)
-        with pytest.raises(StoreMismatch, match="not ours"):
-            store.drop("things")
-        assert store.collections() == ()
-    assert client.get_collection("things").payload_schema == {}
-    client.close()
 
 
 def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:

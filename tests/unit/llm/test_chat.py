@@ -194,20 +194,6 @@ def test_refused_parameters_are_left_out_from_then_on(route: respx.Route) -> Non
     assert len(optional) == 5
 
 
-class TestMinersProxy:
-    """What only this protocol needs of the transport."""
-
-    run = "6d6f1f9e-6a43-4f1c-9d1b-0d5b1b0f8a55"
-
-    def test_a_model_that_is_wanted_but_not_known_is_asked_for(self) -> None:
-        place = endpoint("http://proxy", kind="miner", run_id=self.run, model="")
-        detail = [{"loc": ["body", "model"], "msg": "Field required"}]
-        transport = httpx.MockTransport(lambda _: httpx.Response(422, json={"detail": detail}))
-
-        with pytest.raises(ProviderError, match=r"Field required.*check PATCHSHOT_MODEL"):
-            with_model(place, ask, transport=transport)
-
-
 class TestOtherModels:
     """Models to go on with, where nobody has chosen the first."""
 

@@ -185,10 +185,8 @@ def test_files_of_secrets_are_left_out() -> None:
         ('def f():\n    x = """not one"""\n', "def f():", "python", ""),
         ('def f():\n    "broken\n', "def f():", "python", ""),
         ("// Add sums.\n// Twice.\nfunc Add() {}", "func Add()", "go", "Add sums.\nTwice."),
-        ("/// Adds.\nfn add() {}", "fn add()", "rust", "Adds."),
         ("/**\n * Adds <b>two</b>.\n */\nint add() {}", "int add()", "java", "Adds two."),
         ("/// <summary>Adds.</summary>\nint Add() {}", "int Add()", "csharp", "Adds."),
-        ("# Adds.\ndef add\nend", "def add", "ruby", "Adds."),
         ("def g(): pass", "def f():", "python", ""),
     ],
 )

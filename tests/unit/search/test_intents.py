@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import AuthenticationFailed, BudgetExceeded
-from agent.llm import Budget, BudgetedChatModel, HttpChatModel, Price
+from agent.errors import AuthenticationFailed
+from agent.llm import Budget, BudgetedChatModel, HttpChatModel
 from agent.search.intents import (
     IntentCounts,
     IntentFile,
@@ -185,21 +185,6 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         file.write(b'{"format":1,"content":"to')  # as a kill in the middle of a write leaves it
     assert write([REPLY], path, wanted) == (IntentCounts(kept, COUNT - kept, 0, 0), COUNT - kept)
     assert write([REPLY], path, wanted)[1] == 0
-
-
-def test_the_budget_is_checked_before_each_call(tmp_path: Path) -> None:
-    path, wanted = tmp_path / "book.jsonl", symbols()
-    prompt = intent_prompt(wanted[0], WordCounter(), *ABOUT)
-    price = Price(1.0, 1.0)
-    worst = Budget(price=price).worst_case(prompt.tokens + 20, 400).cost_usd
-    assert worst is not None
-    done, requests = write([REPLY], path, wanted, Budget(max_cost=worst, price=price), 1)
-    assert done is not None
-    assert isinstance(done.error, BudgetExceeded)
-    assert 0 < requests == done.written < COUNT
-    assert done.left == COUNT - requests
-    done, requests = write([REPLY], path, wanted, Budget(max_cost=0.0, price=price))
-    assert requests == 0
 
 
 def test_replies_that_cannot_be_read_are_asked_again_another_time(tmp_path: Path) -> None:

@@ -108,15 +108,6 @@ def test_names_are_said_in_one_line(tmp_path: Path) -> None:
     assert r"x\x1b[31m\ny: not JSON" in notice
 
 
-def test_many_bad_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
-    put(tmp_path, a=[1], **{f"x{i:03}": b"?" for i in range(10)})
-    index, notices = load(tmp_path)
-    assert len(index.skipped) == 10
-    (notice,) = notices
-    assert f"{10} files skipped: x000: not JSON" in notice
-    assert "7 more" in notice
-
-
 # ---------------------------------------------------------------------------------------- parsing
 
 VALUES = st.recursive(
