@@ -242,7 +242,7 @@ def test_a_killed_run_goes_on(place: Place) -> None:
         (("--match", "none"), "no row is selected"),
         (("--output", "set.jsonl"), "--output is the --dataset (set.jsonl)"),
         (("--output", "./preds.json"), "--output is the --predictions (preds.json)"),
-        (("--output", "x.eval"), "--output x.eval: that is the name of the folder"),
+        (("--output", "x.eval"), "--output x.eval: that is the name of the folder of results"),
         (
             ("--environments", "spec.toml", "--output", "spec.toml"),
             "--output is the --environments (spec.toml)",

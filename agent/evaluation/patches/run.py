@@ -91,6 +91,10 @@ def evaluate(
     started = time.monotonic()
     check_folder(plan.repositories)
     check_output(plan.output)
+    if plan.output == plan.folder:
+        raise ConfigurationError(
+            f"--output {plan.output}: that is the name of the folder of results"
+        )
     with _stopped_by_signals() as stop:
         try:
             means = make_means(lambda text: reporter(Notice(text)), stop)
