@@ -38,13 +38,16 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class AgentCommand(click.Command):
     """A command whose help groups options by panel and prints its examples unwrapped.
 
-    If some settings are marked as common, `--help` lists of the settings only those, and
-    `--help-all` lists all.
+    If some settings are marked as common, `--help` lists of the settings only those, and leaves out
+    the `rare` options; `--help-all` lists all.
     """
 
-    def __init__(self, *args: Any, ending: str = "", **others: Any) -> None:
+    def __init__(
+        self, *args: Any, ending: str = "", rare: Sequence[str] = (), **others: Any
+    ) -> None:
         super().__init__(*args, **others)
         self.ending = cleandoc(ending)
+        self.rare = frozenset(rare)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Record `--help-all` and the value of `--json`, before click handles them."""
@@ -65,7 +68,8 @@ class AgentCommand(click.Command):
             if record is None or isinstance(parameter, click.Argument):
                 continue  # an argument is explained below the options
             option = getattr(parameter, "setting", None)
-            if short and option is not None and not option.common:
+            is_rare = parameter.name in self.rare if option is None else not option.common
+            if short and is_rare:
                 hidden += 1
                 continue
             panel = OTHER_OPTIONS if option is None or short else option.panel
@@ -98,12 +102,14 @@ def command(
     *,
     ending: str,
     settings: Sequence[str] = (),
+    rare: Sequence[str] = (),
     prints_record: bool = False,
 ) -> Callable[[Callable[..., int]], AgentCommand]:
     """Return a decorator that makes a command of a function, which must return the exit code.
 
     An exception ends it with one line and an exit code; with `prints_record`, `--json` then prints
-    a record of the run too. `settings` names the settings that become options.
+    a record of the run too. `settings` names the settings that become options, and `rare` options
+    that `--help` leaves out.
     """
 
     def decorate(function: Callable[..., int]) -> AgentCommand:
@@ -125,6 +131,7 @@ def command(
             params=list(reversed(getattr(function, "__click_params__", []))),
             help=function.__doc__,
             ending=ending,
+            rare=rare,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         made.params += [_setting(one) for one in settings]

@@ -43,9 +43,16 @@ _TAKEN_OVER = (
 )  # fmt: skip
 
 
+_RARE = (
+    "problem", "commit", "dirty", "output", "commit_message", "without_test", "record", "replay",
+    "verbose", "no_iterative", *_TASK,
+)  # fmt: skip
+
+
 @options.command(
     "solve",
     settings=options.SOLVE_SETTINGS,
+    rare=_RARE,
     prints_record=True,
     ending="""
     Examples:
