@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -15,8 +16,9 @@ from zlib import crc32
 import numpy as np
 
 from agent.repository import is_generated_path, is_test_path, is_vendored_path
-from agent.retrieval.index.contents import FORMAT, BlockBuilder, PieceEncoder
-from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode, encode
+from agent.retrieval.index.contents import FORMAT, PieceEncoder
+from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode
+from agent.retrieval.index.cutting import cut
 from agent.retrieval.index.outline import GRAMMARS
 from agent.shared.cache import DEFAULT_LIMIT, RecordStore
 from agent.shared.workers import Cancelled
@@ -159,19 +161,21 @@ class Index:
         dimension = 0 if self.encoder is None else self.encoder.dimension
         with RecordStore(self.path, reporter=self.reporter, limit=self.limit) as store:
             missing = _add_stored(builder, store, groups_of(files, self.encoder), dimension)
-            cutter = BlockBuilder(self.encoder)
             total, done = sum(group.size for group in missing), 0
-            for group in missing:
-                if cancel is not None and cancel.is_set():
-                    raise Cancelled
-                own = files[group.first : group.first + group.size]
-                data = encode(cutter.build([(f.language, snapshot.text(f.path)) for f in own]))
-                block = decode(data, dimension)
-                assert block is not None, "a block that was just made can be read"
-                builder.add(group.first, block)
-                store.put([(group.key, data)])
-                done += group.size
-                self.reporter(StageProgress(_STAGE, done, total))
+            texts = (
+                [(f.language, snapshot.text(f.path)) for f in files[g.first : g.first + g.size]]
+                for g in missing
+            )
+            with closing(cut(texts, len(missing), self.encoder)) as blocks:
+                for group, data in zip(missing, blocks, strict=True):
+                    if cancel is not None and cancel.is_set():
+                        raise Cancelled
+                    block = decode(data, dimension)
+                    assert block is not None, "a block that was just made can be read"
+                    builder.add(group.first, block)
+                    store.put([(group.key, data)])
+                    done += group.size
+                    self.reporter(StageProgress(_STAGE, done, total))
         return builder.finish(), total
 
 

@@ -131,3 +131,17 @@ def test_cancelled_loads_stop() -> None:
     snapshot = MemorySnapshot(FILES)
     with pytest.raises(Cancelled):
         Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
+
+
+def test_blocks_that_processes_cut_are_those_of_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = {f"pkg/m{number:04}.py": FILES["pkg/b.py"] for number in range(700)}
+    corpora = []
+    for cores in (1, 2):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        corpora.append(load(Index(ignore), MemorySnapshot(many), "beta"))
+    alone, together = corpora
+    assert list(together.pieces) == list(alone.pieces)
+    assert together.piece.tolist() == alone.piece.tolist()
+    assert together.counts.tolist() == alone.counts.tolist()
