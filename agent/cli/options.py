@@ -237,7 +237,7 @@ quiet = flag("--quiet -q", "Show no progress on stderr.")
 verbose = flag("--verbose -v", "Show each model call, and why each chunk is in the context.")
 problem = all_of(
     click.argument("issue", required=False),
-    text("--problem", "TEXT", "The issue, as ISSUE: a file, `-` for stdin, or a URL on GitHub."),
+    text("--problem", "TEXT", "The issue, as ISSUE: a file, `-` for stdin, or a URL."),
 )
 repo = click.option(
     "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."

@@ -1,4 +1,4 @@
-"""Reads the problem from a file, from standard input or from an issue on GitHub.
+"""Reads the problem from a file, from standard input, from an address or from GitHub.
 
 The text is untrusted. It is decoded like a source file, stripped of terminal control sequences, and
 at most a megabyte long. Links in it are not followed.
@@ -37,6 +37,8 @@ _STRAY_NULS = 0.1
 
 _ISSUE_NAME = re.compile(r"([\w.-]+)/([\w.-]+)#(\d+)")
 _ISSUE_PATH = re.compile(r"/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)/?")
+_TEXT_TYPES = frozenset({"", "application/octet-stream", "application/markdown"})
+_HTML = re.compile(rb"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 
 # ECMA-48: control sequences, then strings with their terminator, then two-character escapes. A
 # string holds no introducer, which keeps matching linear in a hostile text that opens many and ends
@@ -51,9 +53,10 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A reply to a GET request."""
+    """A reply to a GET request. `media_type` is in lower case without parameters, "" if missing."""
 
     status: int
+    media_type: str
     content: bytes
 
 
@@ -211,12 +214,21 @@ def _from_address(
     address: str, fetch: Fetch, github_api: str | None, github_token: str | None
 ) -> Problem:
     issue = _issue_api(address, github_api)
-    if issue is None:
+    if issue is not None:
+        trusted = issue.startswith(f"{(github_api or GITHUB_API).rstrip('/')}/")
+        return _from_github(address, issue, fetch, github_token if trusted else None)
+    reply = fetch(address, {"Accept": "text/plain, text/markdown;q=0.9, text/*;q=0.5"}, MAX_BYTES)
+    _check_status(address, reply)
+    if reply.media_type in ("text/html", "application/xhtml+xml") or _HTML.match(reply.content):
         raise ProblemError(
-            f"{address}: not the address of an issue on GitHub; save the problem to a file"
+            f"{address}: a web page, not text; give the address of the raw text, or save the "
+            "problem to a file"
         )
-    trusted = issue.startswith(f"{(github_api or GITHUB_API).rstrip('/')}/")
-    return _from_github(address, issue, fetch, github_token if trusted else None)
+    if reply.media_type not in _TEXT_TYPES and not reply.media_type.startswith("text/"):
+        raise ProblemError(
+            f"{address}: {reply.media_type}, not text; save the problem to a text file"
+        )
+    return _problem(_clean(reply.content, address), address)
 
 
 def _issue_api(address: str, github_api: str | None) -> str | None:
@@ -272,7 +284,7 @@ def _parse_issue(source: str, content: bytes) -> tuple[str, str | None]:
     return issue.title, issue.body
 
 
-def _check_status(address: str, reply: Fetched, *, private: bool) -> None:
+def _check_status(address: str, reply: Fetched, *, private: bool = False) -> None:
     if 200 <= reply.status < 300:
         return
     why = "not found" if reply.status in (404, 410) else f"the server answered {reply.status}"
@@ -327,4 +339,5 @@ def _fetched(
         raise ProblemError(
             f"{address}: the server sent {content.reason}; save the text to a file and give that"
         )
-    return Fetched(reply.status_code, content)
+    media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Fetched(reply.status_code, media_type, content)

@@ -238,7 +238,7 @@ def _read_reply(source: str, option: str) -> str:
 )
 @click.argument("patch", metavar="DIFF", required=False)
 @options.text("--diff", "TEXT", "The patch, as DIFF: a file, or `-` for stdin.")
-@options.text("--problem", "TEXT", "The issue, which helps to choose tests; as in solve.")
+@options.text("--problem", "TEXT", "The issue, which helps to choose tests: a file, `-`, or a URL.")
 @options.text("--test", "PATH", "The test file of the patch that shows the fault.")
 @options.base
 @options.scope

@@ -60,7 +60,7 @@ _RARE = (
       agent solve owner/name#123 --branch fix-123 --pr
       agent solve "Cart.total leaves out the first price" --repo ./target
 
-    ISSUE is a file, `-` for stdin, a URL or OWNER/REPO#N on GitHub (GITHUB_TOKEN
+    ISSUE is a file, `-` for stdin, a URL, OWNER/REPO#N on GitHub (GITHUB_TOKEN
     for private ones), or the text itself. A run makes one call, and at most 2
     more with code that the model asks for. If its patch fails, it makes at most
     1 repair call (--repairs) and 40 steps (--max-steps).

@@ -150,7 +150,7 @@ class Web:
 
 
 def _issue(content: bytes, status: int = 200) -> Web:
-    return Web(Fetched(status, content))
+    return Web(Fetched(status, "application/json", content))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,11 @@ def test_the_token_goes_to_the_named_api_only() -> None:
         ("o/r#1", "https://git.corp/api/v3", True),
         ("https://git.corp/o/r/issues/1", "https://git.corp/api/v3", True),
         ("https://git.corp/o/r/issues/1", None, False),
+        ("https://github.com/o/r/raw/x.md", None, False),
     ):
         web = _issue(b'{"title": "T", "body": null}')
+        if not sent and "raw" in address:
+            web = Web(Fetched(200, "text/plain", b"T"))
         read_problem(address, stdin=NO_STDIN, fetch=web, github_api=api, github_token="k")
         [(_, headers, _)] = web.asked
         assert ("Authorization" in headers) is sent, address
@@ -219,18 +222,41 @@ def test_an_issue_with_a_long_title_loses_nothing() -> None:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (Fetched(404, b"{}"), "not found; set GITHUB_TOKEN"),
-        (Fetched(403, b"{}"), "answered 403; set GITHUB_TOKEN"),
-        (Fetched(500, b""), "the server answered 500"),
-        (Fetched(200, b"<html>"), "not an issue of GitHub's API"),
-        (Fetched(200, b'{"title": 5}'), "not an issue of GitHub's API"),
-        (Fetched(200, b'{"title": " "}'), "no title"),
+        (Fetched(404, "application/json", b"{}"), "not found; set GITHUB_TOKEN"),
+        (Fetched(403, "application/json", b"{}"), "answered 403; set GITHUB_TOKEN"),
+        (Fetched(500, "", b""), "the server answered 500"),
+        (Fetched(200, "text/html", b"<html>"), "not an issue of GitHub's API"),
+        (Fetched(200, "application/json", b'{"title": 5}'), "not an issue of GitHub's API"),
+        (Fetched(200, "application/json", b'{"title": " "}'), "no title"),
     ],
 )
 def test_issues_that_cannot_be_had(reply: Fetched, words: str) -> None:
     with pytest.raises(ProblemError, match=words) as caught:
         read_problem("https://github.com/o/r/issues/1", stdin=NO_STDIN, fetch=Web(reply))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "text/markdown", "", "text/x-rst"])
+def test_a_text_address(media_type: str) -> None:
+    web = Web(Fetched(200, media_type, b"# T\nb"))
+    problem = read_problem("https://h/raw.md", stdin=NO_STDIN, fetch=web)
+    assert problem == Problem("T", "b", "https://h/raw.md")
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Fetched(200, "text/html", b"x"), "a web page, not text; give the address of the raw"),
+        (Fetched(200, "", b"\n <!DOCTYPE html><p>"), "a web page, not text"),
+        (Fetched(200, "image/png", b"x"), "image/png, not text"),
+        (Fetched(200, "application/octet-stream", b"\0\0\0"), "binary data"),
+        (Fetched(404, "text/plain", b"no"), "not found;"),
+        (Fetched(200, "text/plain", b" "), "the problem is empty"),
+    ],
+)
+def test_addresses_that_give_no_text(reply: Fetched, words: str) -> None:
+    with pytest.raises(ProblemError, match=words):
+        read_problem("https://h/x", stdin=NO_STDIN, fetch=Web(reply))
 
 
 # --------------------------------------------------------------------------------------- real HTTP
@@ -246,11 +272,14 @@ def test_over_http() -> None:
     assert {name.lower(): value for name, value in request.headers.items()}["accept"] == (
         "application/vnd.github+json"
     )
+    text = Scripted("T\nb", content_type="text/plain; charset=utf-8")
+    with loopback(text) as server:
+        assert read_problem(f"{server.url}/raw", stdin=NO_STDIN).body == "b"
 
 
 def test_over_http_what_goes_wrong() -> None:
     cases = (
-        (Scripted("x" * 8_000_001, content_type="text/plain"), "more than 8,000,000 bytes"),
+        (Scripted("x" * 1_000_001, content_type="text/plain"), "more than 1,000,000 bytes"),
         (Scripted(fault="drop"), "cannot be fetched"),
         (Scripted("x" * 100, content_type="text/plain", fault="half-body"), "cannot be fetched"),
         (Scripted(status=429), "the server answered 429"),
@@ -258,12 +287,11 @@ def test_over_http_what_goes_wrong() -> None:
     )
     for scripted, words in cases:
         with loopback(scripted) as server, pytest.raises(ProblemError, match=words):
-            read_problem(f"{server.url}/o/r/issues/3", stdin=NO_STDIN)
+            read_problem(f"{server.url}/raw", stdin=NO_STDIN)
     with pytest.raises(ProblemError, match="cannot be fetched"):
-        read_problem("http://127.0.0.1:9/o/r/issues/3", stdin=NO_STDIN)
-    for address in ("http://[::bad/x", "https://h/raw.md"):
-        with pytest.raises(ProblemError, match=r"not an address|not the address"):
-            read_problem(address, stdin=NO_STDIN)
+        read_problem("http://127.0.0.1:9/x", stdin=NO_STDIN)
+    with pytest.raises(ProblemError, match=r"cannot be fetched|not an address"):
+        read_problem("http://[::bad/x", stdin=NO_STDIN)
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
