@@ -86,6 +86,16 @@ class SemanticResult:
         """Return the text, by another name."""
         return self.text
 
+    @property
+    def chunk_id(self) -> str:
+        """Return the id, by another name."""
+        return self.id
+
+    @property
+    def embedding(self) -> NDArray[np.float32]:
+        """Return the vector, by another name."""
+        return self.vector
+
 
 @dataclass(frozen=True, slots=True)
 class SkippedVector:
@@ -230,8 +240,10 @@ class SemanticRetriever:
         """Return the number of vectors."""
         return len(self._index)
 
-    def retrieve(self, agent: str, query: ArrayLike) -> tuple[SemanticResult, ...]:
-        """Return the results of one query (d,) for an agent, best first.
+    def retrieve(
+        self, agent: str | SemanticSettings, query: ArrayLike
+    ) -> tuple[SemanticResult, ...]:
+        """Return the results of one query (d,) for an agent or for settings, best first.
 
         Raises SemanticConfigError, SemanticQueryError.
         """
@@ -241,10 +253,10 @@ class SemanticRetriever:
         return self.retrieve_batch(agent, values[None, :])[0]
 
     def retrieve_batch(
-        self, agent: str, queries: ArrayLike
+        self, agent: str | SemanticSettings, queries: ArrayLike
     ) -> tuple[tuple[SemanticResult, ...], ...]:
         """Search for each row of `queries` (m, d)."""
-        settings = self._agents.get(agent)
+        settings = agent if isinstance(agent, SemanticSettings) else self._agents.get(agent)
         if settings is None:
             names = ", ".join(sorted(self._agents)) or "none"
             raise SemanticConfigError(f"no settings for the agent {agent!r}; known: {names}")
@@ -254,6 +266,34 @@ class SemanticRetriever:
             at_least=settings.similarity_threshold,
             tags=settings.filter_by_tags,
         )
+
+
+class SemanticContextRetriever:
+    """Searches a folder by settings that each call gives; `verbose` prints what loading notices."""
+
+    def __init__(self, cache_dir: str | Path, verbose: bool = False) -> None:
+        index = load_vectors(Path(cache_dir), print if verbose else lambda _: None)
+        self._retriever = SemanticRetriever(index, ())
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._retriever)
+
+    def retrieve(
+        self,
+        query: ArrayLike,
+        config: SemanticSettings | None = None,
+        top_k: int | None = None,
+        threshold: float | None = None,
+    ) -> list[SemanticResult]:
+        """Return the results of one query (d,), best first; `top_k` and `threshold` win over all.
+
+        Raises SemanticConfigError, SemanticQueryError.
+        """
+        values = {"agent_name": "default"} if config is None else config.model_dump()
+        given = {"top_k": top_k, "similarity_threshold": threshold}
+        values |= {name: value for name, value in given.items() if value is not None}
+        return list(self._retriever.retrieve(make_settings(**values), query))
 
 
 # ------------------------------------------------------------------------------------------ files

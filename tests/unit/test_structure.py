@@ -36,7 +36,7 @@ LINES = {
     "agent/results": 1_780,
     "agent/retrieval": 7_890,
     "agent/run": 2_330,
-    "agent/search": 4_400,
+    "agent/search": 4_450,
     "agent/settings": 640,
     "agent/shared": 1_820,
     "agent/types": 900,

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, SemanticConfigError
 from agent.search import Label, PoolResults
+from agent.search.precomputed import SemanticContextRetriever, make_settings
 from tests.support.corpora import pool_at
 from tests.support.vectors import write_vector
 from tests.support.word_embedder import WordEmbedder
@@ -79,3 +80,21 @@ def test_a_missing_folder_leaves_out_only_its_own_results(search: Search, tmp_pa
     assert any("[vectors] left out" in note and "no such" in note.lower() for note in found.notes)
     with pytest.raises(ConfigurationError, match="give --precomputed FOLDER"):
         search("x", folder=None)
+
+
+def test_a_folder_is_searched_by_settings_that_a_call_gives(tmp_path: Path) -> None:
+    for name, (vector, text) in VECTORS.items():
+        write_vector(tmp_path, name, vector, text=text, tags=[name[0]])
+    retriever = SemanticContextRetriever(tmp_path, verbose=True)
+    assert len(retriever) == 4
+    config = make_settings(agent_name="reviewer", top_k=2, filter_by_tags=["m"])
+    assert [r.chunk_id for r in retriever.retrieve([1.0, 0.0], config)] == ["middle"]
+    results = retriever.retrieve([1.0, 0.0], top_k=3, threshold=0.7)
+    assert [(r.chunk_id, round(r.score, 6)) for r in results] == [
+        ("near", 1.0),
+        ("silent", 1.0),
+        ("middle", 0.8),
+    ]
+    assert results[2].embedding.tolist() == pytest.approx([0.8, 0.6])
+    with pytest.raises(SemanticConfigError):
+        retriever.retrieve([1.0, 0.0], top_k=0)
