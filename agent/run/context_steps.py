@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import ConfigurationError
 from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack
 from agent.retrieval.ranking import in_scope, no_words
 from agent.run import locating
-from agent.run.prompting import with_background
 from agent.run.record import Ledger, StageTimer
 from agent.types import ContextBundle, Problem, Ranking
 from agent.types.events import Notice
-from agent.types.protocols import Services, Snapshot
+from agent.types.protocols import BackgroundFinder, Chunker, Services, Snapshot, TokenCounter
 
 # Most of the context's budget that past changes, documents and a plan take together.
 BACKGROUND_SHARE = 0.25
+
+
+async def background_text(
+    finders: Sequence[BackgroundFinder],
+    problem: Problem,
+    view: Snapshot,
+    ranking: Ranking,
+    budget: int,
+    counter: TokenCounter,
+) -> str:
+    """Return what is found beside the code, in a share of the context's budget of tokens."""
+    text, room = "", int(budget * BACKGROUND_SHARE)
+    for finder in finders:
+        more = await finder.find(problem, view, ranking, room - counter.count(text))
+        text = f"{text}\n\n{more}".strip()
+    return text
+
+
+def pack_beside(
+    background: str,
+    problem: Problem,
+    ranking: Ranking,
+    view: Snapshot,
+    counter: TokenCounter,
+    options: PackingOptions,
+    chunker: Chunker,
+) -> ContextBundle:
+    """Pack code into what `background`, which comes after it, leaves of the budget."""
+    tokens = counter.count(background)
+    options = replace(options, budget=max(options.budget - tokens, tokens))
+    bundle = pack(problem, ranking, view, counter, options, chunker=chunker)
+    text = f"{bundle.text}\n\n{background}".strip() if background else bundle.text
+    return replace(bundle, text=text, tokens=bundle.tokens + tokens, budget=bundle.budget + tokens)
 
 
 @dataclass(slots=True)
@@ -74,31 +107,29 @@ class ContextSteps:
 
     async def find_background(self) -> None:
         """Search past changes, documents and plans, as far as they are asked for."""
-        room = int(self.options.budget * BACKGROUND_SHARE)
-        for finder in self.services.background:
-            with self.timer.stage("background") as note:
-                used = self.services.counter.count(self.background)
-                found = await finder.find(self.problem, self.view, self.ranking, room - used)
-                self.background = f"{self.background}\n\n{found}".strip()
-                note.append(f"{self.services.counter.count(found):,} tokens")
+        if not self.services.background:
+            return
+        counter, budget = self.services.counter, self.options.budget
+        with self.timer.stage("background") as note:
+            self.background = await background_text(
+                self.services.background, self.problem, self.view, self.ranking, budget, counter
+            )
+            note.append(f"{counter.count(self.background):,} tokens")
 
     async def pack(self, options: PackingOptions, *notes: str) -> None:
         """Pack the best chunks of the ranking."""
-        beside = self.services.counter.count(self.background)
-        options = replace(options, budget=max(options.budget - beside, beside))
         with self.timer.stage("pack") as note:
             bundle = await asyncio.to_thread(
-                pack,
+                pack_beside,
+                self.background,
                 self.problem,
                 self.ranking,
                 self.view,
                 self.services.counter,
                 options,
-                chunker=self.services.chunker,
+                self.services.chunker,
             )
             bundle = replace(bundle, notes=(*bundle.notes, *notes))
-            if self.background:
-                bundle = with_background(bundle, self.background, beside)
             self.ledger.bundle = bundle
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
             note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")

@@ -135,13 +135,6 @@ def with_code(bundle: ContextBundle, code: AskedCode) -> ContextBundle:
     return replace(bundle, text=text, tokens=bundle.tokens + code.tokens, budget=budget)
 
 
-def with_background(bundle: ContextBundle, background: str, tokens: int) -> ContextBundle:
-    """Return a context with text of `tokens` after the code."""
-    text = f"{bundle.text}\n\n{background}".strip()
-    budget = bundle.budget + tokens
-    return replace(bundle, text=text, tokens=bundle.tokens + tokens, budget=budget)
-
-
 def _rendered(code: AskedCode) -> str:
     notes = "\n".join(f"- {as_data(note)}" for note in code.notes)
     return "\n\n".join(part.strip("\n") for part in (code.text, notes) if part)

@@ -1,6 +1,7 @@
 """The composition root: builds the real parts from settings and passes them in."""
 
 from agent.wiring.composition import apply_reply as apply_reply
+from agent.wiring.composition import make_background as make_background
 from agent.wiring.composition import make_planner as make_planner
 from agent.wiring.composition import open_services as open_services
 from agent.wiring.composition import solve_options as solve_options

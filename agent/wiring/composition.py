@@ -73,19 +73,19 @@ class LateFinder:
 
 
 def make_background(
-    settings: Settings, chat: ChatModel, reporter: Reporter
+    settings: Settings, counter: TokenCounter, reporter: Reporter
 ) -> tuple[BackgroundFinder, ...]:
     """Make what finds the text beside the code. Raises ConfigurationError."""
     found: list[BackgroundFinder] = []
     if settings.plan:
-        planner = make_planner(settings, make_counter(chat.model), reporter)
+        planner = make_planner(settings, counter, reporter)
         from agent.search.plans import PlanBackground
 
         found.append(PlanBackground(planner))
     if settings.corpora:
         from agent.wiring.search import PassageBackground
 
-        found.append(PassageBackground(settings, reporter, make_counter(chat.model)))
+        found.append(PassageBackground(settings, reporter, counter))
     return tuple(found)
 
 
@@ -195,7 +195,7 @@ async def open_services(
             finder=LateFinder(retriever) if find_spec("agent.search") else None,
             escalation=None if escalation is None else masked(escalation),
             locator=None if locator is None else masked(locator),
-            background=make_background(settings, chat, reporter),
+            background=make_background(settings, make_counter(chat.model), reporter),
         )
 
 

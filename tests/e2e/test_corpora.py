@@ -112,7 +112,10 @@ def test_past_changes_and_foreign_texts_stand_in_the_prompt_as_data(user: Search
         write_vector(user.home / "notes", name, embed_text(text), text=text)
     plain = user.prompt()
     assert "step_3" not in plain
-    prompt = user.prompt("--corpora", "vectors,history", "--precomputed", str(user.home / "notes"))
+    corpora = ("--corpora", "vectors,history", "--precomputed", str(user.home / "notes"))
+    prompt = user.prompt(*corpora)
+    messages = user.read("context", *user.task, "--prompt", *corpora)
+    assert all(message["content"] in prompt for message in messages)
     assert "[vectors] discount" in prompt
     assert "multiplies once, never line by line" in prompt
     assert "Give a discount on the whole cart (#31)" in prompt

@@ -206,7 +206,7 @@ def _search_corpora(
 
 @options.command(
     "context",
-    settings=options.CONTEXT_SETTINGS,
+    settings=(*options.CONTEXT_SETTINGS, "corpora", "precomputed", "plan"),
     ending="""
     Example:
       agent context issue.md --repo ./target
@@ -220,12 +220,13 @@ def _search_corpora(
 @options.quiet
 def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given: Any) -> int:
     """Show the packed context and its receipt, as the model would be shown it; no model call."""
-    from agent.retrieval.context import make_receipt, pack, render_receipt
+    from agent.retrieval.context import make_receipt, render_receipt
     from agent.retrieval.index import TreeSitterChunker
     from agent.retrieval.ranking import in_scope
+    from agent.run.context_steps import background_text, pack_beside
     from agent.run.prompting import solve_prompt
     from agent.verify import find_test_hints, known_secrets
-    from agent.wiring import make_counter, packing_options
+    from agent.wiring import make_background, make_counter, packing_options
 
     issue = _issue(given)
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
@@ -233,7 +234,13 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
         counter, packing = make_counter(settings.model), packing_options(settings)
         snapshot = in_scope(issue, open_project(given, settings, reporter))
         ranking = rank_chunks(issue, snapshot, settings, reporter)
-        bundle = pack(issue, ranking, snapshot, counter, packing, chunker=TreeSitterChunker())
+        finders = make_background(settings, counter, reporter)
+        beside = asyncio.run(
+            background_text(finders, issue, snapshot, ranking, packing.budget, counter)
+        )
+        bundle = pack_beside(
+            beside, issue, ranking, snapshot, counter, packing, TreeSitterChunker()
+        )
     receipt, masked = make_receipt(ranking, bundle), known_secrets(snapshot).masked
     if prompt:
         tests = find_test_hints(issue, ranking, snapshot, counter)
