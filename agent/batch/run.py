@@ -58,7 +58,8 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
     fingerprint = Fingerprint.of(settings, plan.dataset, model)
     rows = list(read_entries(plan.dataset, SolverTask, plan.selection))
     tasks = [row for row in rows if not isinstance(row, InputProblem)]
-    _check_tasks(plan, tasks)
+    bad_rows = [row for row in rows if isinstance(row, InputProblem)]
+    _check_tasks(plan, tasks, bad_rows)
     if plan.total_cost is not None:
         asyncio.run(_check_price(settings))
     name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
@@ -74,10 +75,9 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
                 plan, tasks, journal, predictions, progress, engine, settings.max_cost, seconds
             )
             _check_same(plan, driver, fingerprint)
-            for bad in rows:
-                if isinstance(bad, InputProblem):
-                    progress.note(f"{bad.place}: {bad.reason}; left out")
-                    driver.counts.give_up(bad.place, "row", bad.reason)
+            for bad in bad_rows:
+                progress.note(f"{bad.place}: {bad.reason}; left out")
+                driver.counts.give_up(bad.place, "row", bad.reason)
             replace_file(
                 folder / TASKS, (task.model_dump_json().encode() + b"\n" for task in tasks)
             )
@@ -107,16 +107,18 @@ def _check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
     return settings, f"{chosen.model} at {without_credentials(chosen.base_url)}"
 
 
-def _check_tasks(plan: BatchPlan, tasks: Sequence[SolverTask]) -> None:
+def _check_tasks(
+    plan: BatchPlan, tasks: Sequence[SolverTask], bad_rows: Sequence[InputProblem]
+) -> None:
+    why = "".join(f"; {bad.place}: {bad.reason}" for bad in bad_rows[:1])
     unknown = sorted(plan.selection.ids.difference(task.instance_id for task in tasks))
     if unknown:
         raise ConfigurationError(
-            f"--id {unknown[0]}: no such instance in {plan.dataset}; look at its ids"
+            f"--id {unknown[0]}: no usable instance in {plan.dataset}{why or '; look at its ids'}"
         )
     if not tasks:
-        raise ConfigurationError(
-            f"{plan.dataset}: no usable row is selected; see --id, --slice, --match and the file"
-        )
+        why = why or "; see --id, --slice, --match and the file"
+        raise ConfigurationError(f"{plan.dataset}: no usable row is selected{why}")
 
 
 async def _check_price(settings: Settings) -> None:
