@@ -220,6 +220,9 @@ def _named(test: TestFile, edited: set[str], problem: str) -> Iterator[Relation]
         read = {pure.stem, pure.parent.name} & test.words
         if read and is_test_path(str(pure)):
             yield _READS, f"may read {pure.name}"
+    shared = (path for path in sorted(edited & test.imports) if is_test_path(path))
+    for path in (path for path in shared if not is_test_file(path)):
+        yield _READS, f"imports {path}"
     name = re.escape(PurePosixPath(test.path).name)
     if test.path in problem or re.search(rf"(?<![\w/]){name}\b", problem):
         yield _NAMED_BY_ISSUE, "named by the issue"

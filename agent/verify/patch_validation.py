@@ -57,7 +57,8 @@ from agent.verify.judging.reproduction import (
 from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
-from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of
+from agent.verify.reports import stable_id
+from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, wants_newer_node
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 
 # How often everything is run with fewer files, where they do not fit the time limit.
@@ -130,7 +131,8 @@ class PatchValidation:
 
     def _known(self, suite: Suite) -> KnownTests | None:
         known, runner = self.options.known, runner_of(suite)
-        return by_id(known, lambda name: runner.test_id(suite, name)) if known else None
+        stable = str if runner.signs else stable_id
+        return by_id(known, lambda name: stable(runner.test_id(suite, name))) if known else None
 
     def _selected(
         self, patch: AppliedPatch, suite: Suite, known: KnownTests | None
@@ -162,6 +164,7 @@ class PatchValidation:
         outdated = self._outdated(execution, runs, steady, () if known else declared)
         comparison = steady.comparison.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
+        newer_node = wants_newer_node(execution.suite, runs.before)
         evidence = VerdictEvidence(
             before=runs.before,
             after=runs.after,
@@ -177,7 +180,7 @@ class PatchValidation:
             held=plan.held,
             tricks=plan.hiding,
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
-            needs="; ".join(_unmet_needs(runs.before, runs.after)),
+            needs="; ".join(filter(None, (newer_node, *_unmet_needs(runs.before, runs.after)))),
             named_command=self.options.test_cmd is not None,
             outdated=outdated,
         )

@@ -25,8 +25,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.patching import check_syntax
-from agent.repository import language_of
-from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import (
     AppliedPatch,
     FileChange,
@@ -137,7 +135,8 @@ def make_plan(
         new_tests = merged(groups.tests, brought)
         changed = [c.path for c in groups.tests if c.after is not None]
         files = [path for path in changed if is_test_file(path)][:_MOST_NEW_FILES]
-        if any(language_of(path) in PROSE_AND_DATA for path in changed):  # tests that may read it
+        shared = (path for path in changed if not path.endswith("/__init__.py"))
+        if not all(map(is_test_file, shared)):  # tests may read or import it
             files += [test.path for test in selected if test.path not in changed]
         new_paths = (*(path for path in files if path not in paths), *paths)
         theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())

@@ -87,6 +87,14 @@ def _end(text: str) -> str:
 
 # ------------------------------------------------------------------- tools that are not our own
 
+_MEASURED = re.compile(r"\d*\.\d{4,}(?:e-?\d+)?")
+
+
+def stable_id(test: str) -> str:
+    """Return the id without long fractions in its title: they are times, new in each run."""
+    path, colons, title = test.partition("::")
+    return path + colons + _MEASURED.sub("#", title)
+
 
 @dataclass(slots=True)
 class ParsedOutput:
@@ -101,6 +109,7 @@ class ParsedOutput:
     def add(self, test: str, outcome: Outcome, text: str = "") -> None:
         """Add an outcome of a test; `text` is kept for a failure."""
         self.begun = True
+        test = stable_id(test)
         self.running.pop(test, None)
         known = self.outcomes.get(test, outcome)
         self.outcomes[test] = min(known, outcome, key=_WORST_FIRST.index)
@@ -110,6 +119,7 @@ class ParsedOutput:
     def start(self, test: str) -> None:
         """Note that a test has begun."""
         self.begun = True
+        test = stable_id(test)
         if test not in self.outcomes:
             self.running[test] = None
 

@@ -6,15 +6,17 @@ of the script and single files. Only a script that starts no known runner is run
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise
 from pathlib import PurePosixPath
 
 from agent.repository import is_test_path, is_vendored_path, language_of
+from agent.types import TestRun
 from agent.types.protocols import Snapshot
 from agent.verify.reports import json_object, text_of
 from agent.verify.runners.base import Suite, as_argument, below, joined
@@ -24,7 +26,8 @@ _LANGUAGES = ("javascript", "typescript", "tsx")
 # The runners by the program that starts each.
 _PROGRAMS = {
     **{name: name for name in ("vitest", "jest", "mocha", "ava", "jasmine", "tap")},
-    **{"ts-mocha": "ts-mocha", "react-scripts": "react-scripts", "tape": "script"},
+    **{"ts-mocha": "ts-mocha", "react-scripts": "react-scripts", "borp": "node-test"},
+    **dict.fromkeys(("tape", "uvu"), "script"),
 }
 
 # What runs a file of JavaScript, and the options of node that stand for it.
@@ -34,6 +37,9 @@ _NODES: Mapping[str, tuple[str, ...]] = {
     "ts-node": ("--require", "ts-node/register"),
     "babel-node": ("--require", "@babel/register"),
 }
+
+# Files of programs that run tasks by name.
+_TASKS = re.compile(r"(?:jake|gulp|grunt|make)file(?:\.\w+)?", re.IGNORECASE)
 
 # Scripts may call each other in a circle.
 _MOST_SCRIPTS = 6
@@ -55,6 +61,12 @@ _SUBCOMMANDS = frozenset({"run", "related", "test"})
 _BUILDS = re.compile(
     r"tsc|vue-tsc|tsgo|babel|swc|esbuild|rollup|tsup|tsdown|unbuild|webpack|pkgroll|microbundle|bunchee"
     r"|cp|cpy|copyfiles|rm|rimraf|del-cli|mkdir|mkdirp|shx|peggy|pegjs|jison|buble|coffee"
+    r"|uglifyjs|terser"
+)
+
+# Programs of the project that do the same.
+_OWN_BUILD = re.compile(
+    r"(?:.*/)?(?:es)?(?:build|bundle|compile|generate|transpile|strip)(?!.*test)[^/]*"
 )
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
@@ -80,7 +92,7 @@ _DROPPED = re.compile(
 # Names in `Suite.settings`: files that the script names, those of them that are patterns of files
 # of the package, node's options, what builds the tests, and where the build puts which folder.
 FILES, NODE, BUILD = "files", "node-options", "build"
-_PATTERNS, _OUT, _FROM = "patterns", "built-into", "built-from"
+_PATTERNS, _OUT, _FROM, _ENGINE = "patterns", "built-into", "built-from", "node-version"
 
 AS_IS = "as-is"
 """In `Suite.settings`: the user named the command, which runs the files that it names itself."""
@@ -91,13 +103,29 @@ class _Package:
     """A package.json with the paths below its folder."""
 
     folder: str
-    scripts: Mapping[str, str]
+    table: Mapping[str, object]
     paths: tuple[str, ...]
     snapshot: Snapshot
 
     @property
     def manifest(self) -> str:
         return joined(self.folder, "package.json")
+
+    @property
+    def scripts(self) -> Mapping[str, str]:
+        texts = _table(self.table.get("scripts")).items()
+        return {name: value.strip() for name, value in texts if isinstance(value, str)}
+
+    def text(self, path: str) -> str:
+        """Return a file of the package, "" where it has none."""
+        path = joined(self.folder, str(PurePosixPath(path)))
+        return self.snapshot.text(path) if path in self.snapshot.files else ""
+
+    def declares(self, name: str) -> bool:
+        """Whether the package, or one above it, needs this package."""
+        tables = (_manifest(self.snapshot, str(up)) for up in PurePosixPath(self.manifest).parents)
+        keys = ("devDependencies", "dependencies", "peerDependencies")
+        return any(name in _table(table.get(key)) for table in tables for key in keys)
 
     def is_path(self, word: str) -> bool:
         """Whether a word of a command names files of the package."""
@@ -107,14 +135,18 @@ class _Package:
         )
 
 
-def _package(snapshot: Snapshot, folder: str) -> _Package:
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _manifest(snapshot: Snapshot, folder: str) -> Mapping[str, object]:
     path = joined(folder, "package.json")
-    table = json_object(snapshot.text(path)) if path in snapshot.files else None
-    scripts = (table or {}).get("scripts")
-    pairs = scripts.items() if isinstance(scripts, dict) else ()
-    texts = {name: value.strip() for name, value in pairs if isinstance(value, str)}
+    return (json_object(snapshot.text(path)) if path in snapshot.files else None) or {}
+
+
+def _package(snapshot: Snapshot, folder: str) -> _Package:
     paths = (below(folder, path) for path in snapshot.files if not is_vendored_path(path))
-    return _Package(folder, texts, tuple(filter(None, paths)), snapshot)
+    return _Package(folder, _manifest(snapshot, folder), tuple(filter(None, paths)), snapshot)
 
 
 def detect_package(snapshot: Snapshot, changed: Sequence[str]) -> Suite | None:
@@ -146,7 +178,7 @@ def suite_of_command_line(snapshot: Snapshot, argv: Sequence[str]) -> Suite | No
     """Return the suite of the user's own command if it starts a known runner."""
     text = argv[-1] if argv[:2] == ("/bin/sh", "-c") else shlex.join(argv)
     package = _package(snapshot, ".")
-    suite = _suite_of_commands(package, list(_followed(text, package.scripts)))
+    suite = _suite_of_commands(package, list(_followed(text, package.scripts)), _READERS)
     if suite is None:
         return None
     settings = {**suite.settings, AS_IS: "yes"}
@@ -155,17 +187,39 @@ def suite_of_command_line(snapshot: Snapshot, argv: Sequence[str]) -> Suite | No
 
 def _suite(package: _Package) -> Suite | None:
     scripts = package.scripts
-    names = sorted(filter(_TEST_SCRIPT.match, scripts), key=lambda name: (name != "test", name))
-    for name in (name for name in names if _NO_TESTS not in scripts[name]):
-        commands = list(_followed(f"npm run {name}", scripts))
-        suite = _suite_of_commands(package, commands)
-        if suite is not None:
-            return suite
+    names = [n for n in sorted(filter(_TEST_SCRIPT.match, scripts)) if _NO_TESTS not in scripts[n]]
+    others = [name for name in names if name != "test"]
+    for group, readers in ((["test"], _READERS), *((others, (one,)) for one in _READERS)):
+        for name in (name for name in group if name in names):
+            suite = _suite_of_commands(
+                package, list(_followed(f"npm run {name}", scripts)), readers
+            )
+            if suite is not None:
+                return suite
     text = scripts.get("test", "")
     if not text or _NO_TESTS in text:
         return None
     why = f"{package.manifest} has a script for its tests"
-    return Suite("npm", why, ("npm", "test", "--silent"), package.folder, ENVIRONMENT)
+    npm = Suite("npm", why, ("npm", "test", "--silent"), package.folder, ENVIRONMENT)
+    return _guess(package) or npm
+
+
+def _guess(package: _Package) -> Suite | None:
+    """Return the runner that a script hides which starts a program of the project's own."""
+    words = {word for command in _followed("npm test", package.scripts) for word in command}
+    tasks = (path for path in package.paths if _TASKS.fullmatch(path))
+    programs = "\n".join(package.text(word) for word in sorted({*words, *tasks}))
+    top = "\n".join(path for path in package.paths if path.count("/") <= 1)
+    for name in (name for name, runner in _PROGRAMS.items() if name == runner):
+        config = re.search(rf"^(?:.*/)?\.?{name}(?:rc\b|\.config\b|\.json$)", top, re.MULTILINE)
+        call = re.search(rf"\b_?{name}\b((?: +-[\w-]+(?:[ =][\w./]+)?)*)", programs)
+        if (config or call) and package.declares(name):
+            options, _ = _split(package, (call[1] if call else "").split(), name)
+            options += ("--timeout", "60000") if name == "mocha" else ()
+            made = _made(package, name, f"another program that starts {name}", (), options, (), ())
+            build = "jake build" if "jake" in words and "task('build'" in programs else ""
+            return replace(made, settings={**made.settings, BUILD: build})
+    return None
 
 
 ENVIRONMENT = {"CI": "true", "FORCE_COLOR": "0", "NO_COLOR": "1", "npm_config_offline": "true"}
@@ -232,14 +286,28 @@ def _commands(text: str) -> list[list[str]]:
     return [command for command in commands if command]
 
 
-def _suite_of_commands(package: _Package, commands: Sequence[list[str]]) -> Suite | None:
-    """Return the suite of the first command that starts a known runner, else a file of tests."""
-    for of_command in (_suite_of_runner, _suite_of_file):
-        for number, words in enumerate(commands):
-            suite = of_command(package, words)
-            if suite is not None:
-                return _with_build(package, suite, commands[:number])
+def _suite_of_commands(
+    package: _Package,
+    commands: Sequence[list[str]],
+    readers: Sequence[Callable[[_Package, Sequence[str]], Suite | None]],
+) -> Suite | None:
+    """Return the suite of the first command that the first possible reader can read."""
+    for of_command in readers:
+        suites = [of_command(package, words) for words in commands]
+        first = next(filter(None, suites), None)
+        if first is not None:
+            whole = _merged(first, [suite for suite in suites if suite is not None])
+            return _with_build(package, whole, commands[: suites.index(first)])
     return None
+
+
+def _merged(first: Suite, suites: Sequence[Suite]) -> Suite:
+    """Return the first suite with the files of further commands that start the same."""
+    alike = (suite for suite in suites if suite.runner == first.runner)
+    same = [suite.settings for suite in alike if suite.argv == first.argv]
+    texts = {name: [one.get(name, "") for one in same] for name in (FILES, _PATTERNS)}
+    settings = {name: " ".join(dict.fromkeys(text)) for name, text in texts.items() if all(text)}
+    return replace(first, settings={**first.settings, **settings})
 
 
 def _suite_of_runner(package: _Package, words: Sequence[str]) -> Suite | None:
@@ -254,10 +322,11 @@ def _suite_of_runner(package: _Package, words: Sequence[str]) -> Suite | None:
             return None
         options, files = _split(package, words[first + 1 :], program)
         loaded: Sequence[str] = words[node + 1 : first]
-        if program == "tape":
+        if program in ("tape", "uvu", "borp"):
             pairs = pairwise(options)
             loaded = [word for pair in pairs if pair[0] in ("-r", "--require") for word in pair]
-            options = ()
+            loaded += [word for word in options if word == "--expose-gc"]
+            options, files = (), files[:1] if program == "uvu" else files
         return _made(package, _PROGRAMS[program], program, words[:start], options, files, loaded)
     if "--test" not in words[node + 1 :]:
         return None
@@ -278,6 +347,9 @@ def _suite_of_file(package: _Package, words: Sequence[str]) -> Suite | None:
     return _made(package, "script", files[0], words[:node], (), files[:1], loaded)
 
 
+_READERS = (_suite_of_runner, _suite_of_file)
+
+
 def _made(
     package: _Package,
     runner: str,
@@ -288,9 +360,12 @@ def _made(
     loaded: Sequence[str],
 ) -> Suite:
     settings = {FILES: shlex.join(files)}
-    expressions = [*map(_glob, files)]
+    patterns = [*files] or _configured(package, runner)
+    expressions = [*map(_glob, patterns)]
     if any(e.fullmatch(path) for path in package.paths for e in expressions):
-        settings[_PATTERNS] = shlex.join(files)
+        settings[_PATTERNS] = shlex.join(patterns)
+    if engine := text_of(_table(package.table.get("engines")).get("node")):
+        settings[_ENGINE] = engine
     if loaded:
         settings[NODE] = shlex.join(loaded)
     why = f"{package.manifest} runs {program} for its tests"
@@ -339,13 +414,49 @@ def _split(
 
 # ------------------------------------------------------------------ which files, and built where
 
-_GLOB_PART = re.compile(r"(\*\*/?|[?*+@]?\([^)]*\)|\*|\?|\{[^}]*\})")
+# Where a runner's configuration says which files it takes: arrays of patterns, read as text.
+_CONFIGURED = re.compile(
+    r"[\"']?\b(?:include|testMatch|spec|files|specs?_files)[\"']?\s*:\s*"
+    r"(\[(?:[^\]\"']|\"[^\"\n]*\"|'[^'\n]*')*\]|[\"'][^\"']+[\"']|(?:\n\s*-\s+\S+)+)"
+)
+_QUOTED = re.compile(r"[\"']([^\"'\n]+)[\"']|-\s+(\S+)")
+_CONFIGURATIONS = {
+    "vitest": r"vite(?:st)?\.config\.\w+",
+    "jest": r"jest\.config\.\w+",
+    "mocha": r"\.mocharc(?:\.\w+)?",
+    "ava": r"ava\.config\.\w+",
+    "jasmine": r"(?:spec/support/)?jasmine\.(?:json|m?js)",
+    "tap": r"\.taprc",
+}
+
+
+def _configured(package: _Package, runner: str) -> list[str]:
+    """Return the patterns of test files in the configuration of a runner."""
+    name = re.compile(_CONFIGURATIONS.get(runner, r"\0"))
+    texts = [json.dumps(_table(package.table.get(runner)))]
+    texts += [package.text(path) for path in package.paths if name.fullmatch(path)]
+    start = "spec/" if runner == "jasmine" else ""
+    return [
+        start + (quoted or listed).removeprefix("<rootDir>/")
+        for text in texts
+        if not re.search(r"\bprojects\b", text)  # some of them may name no files
+        for value in _CONFIGURED.findall(text)
+        for quoted, listed in _QUOTED.findall(value)
+        if re.match(r"[^!]*(?:test|spec)", quoted or listed)  # not what coverage includes
+        and re.search(r"[*?{]", quoted or listed)  # nor single files that types are checked of
+    ]
+
+
+_GLOB_PART = re.compile(r"(\*\*/?|[?*+@]?\([^)]*\)|\*|\?|\{[^}]*\}|\[\w+\])")
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
     """Translate a glob; a folder stands for all that is in it."""
-    text = "".join(map(_glob_part, _GLOB_PART.split(pattern.removeprefix("./"))))
-    return re.compile(f"{text.rstrip('/')}(?:/.*)?")
+    return re.compile(f"{_glob_text(pattern.removeprefix('./')).rstrip('/')}(?:/.*)?")
+
+
+def _glob_text(pattern: str) -> str:
+    return "".join(map(_glob_part, _GLOB_PART.split(pattern)))
 
 
 def _glob_part(part: str) -> str:
@@ -354,9 +465,11 @@ def _glob_part(part: str) -> str:
         return plain[part]
     if not _GLOB_PART.fullmatch(part):
         return re.escape(part)
+    if part[0] == "[":
+        return part
     sign = part[0] if part[0] in "?*+" else ""
     choices = re.split(r"[,|]", part.lstrip("?*+@")[1:-1])
-    return f"(?:{'|'.join(map(re.escape, choices))}){sign}"
+    return f"(?:{'|'.join(map(_glob_text, choices))}){sign}"
 
 
 def _with_build(package: _Package, suite: Suite, before: Sequence[list[str]]) -> Suite:
@@ -368,9 +481,8 @@ def _with_build(package: _Package, suite: Suite, before: Sequence[list[str]]) ->
     pairs = list(pairwise(word for step in steps for word in step))
     config = next((b for a, b in pairs if a in ("-p", "--project")), "")
     config = config if config.endswith(".json") else joined(config or ".", "tsconfig.json")
-    table = _tsconfig(package, config)
-    options = table.get("compilerOptions")
-    options = options if isinstance(options, dict) else {}
+    table = _tsconfig(package.text(config))
+    options = _table(table.get("compilerOptions"))
     given = next((b for a, b in pairs if a == "--outDir"), "")
     out = str(PurePosixPath(given or text_of(options.get("outDir")) or "."))
     files = [PurePosixPath(word) for word in shlex.split(settings[FILES])]
@@ -381,9 +493,11 @@ def _with_build(package: _Package, suite: Suite, before: Sequence[list[str]]) ->
 
 
 def _is_build(words: Sequence[str]) -> bool:
-    names = [PurePosixPath(word).name for word in words if not _is_set(word)]
-    name = next((name for name in names if name not in _PREFIXES), "")
-    return _BUILDS.fullmatch(name) is not None and "--noEmit" not in words
+    given = [word for word in words if not _is_set(word) and word not in _PREFIXES]
+    name = PurePosixPath(given[0]).name if given else ""
+    own = any(_OWN_BUILD.fullmatch(w) for w in given[1:] if not w.startswith("node_modules/"))
+    known = _BUILDS.fullmatch(name) is not None and "--noEmit" not in words
+    return known or (name in _NODES and own)
 
 
 def _quoted(words: Sequence[str]) -> str:
@@ -392,9 +506,7 @@ def _quoted(words: Sequence[str]) -> str:
     return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)
 
 
-def _tsconfig(package: _Package, path: str) -> Mapping[str, object]:
-    path = joined(package.folder, str(PurePosixPath(path)))
-    text = package.snapshot.text(path) if path in package.snapshot.files else ""
+def _tsconfig(text: str) -> Mapping[str, object]:
     plain = re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', r"\1", text, flags=re.DOTALL)
     return json_object(re.sub(r",(\s*[}\]])", r"\1", plain)) or {}
 
@@ -449,3 +561,16 @@ def test_files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[
         if _PATTERNS not in suite.settings or not snapshot.exists(path) or collects(suite, path):
             chosen.append(as_argument(_built(suite, inside)))
     return tuple(dict.fromkeys(chosen))
+
+
+def wants_newer_node(suite: Suite, run: TestRun | None) -> str:
+    """Return how node is older than the package wants, "" where it is not or did not say so."""
+    version = re.search(r"\bNode\.js v(\d+)\.(\d+)", run.output_tail if run else "")
+    wanted = suite.settings.get(_ENGINE, "")
+    lowest = re.findall(r"(?:^|\|\||>=|\^|~)\s*v?(\d+)(?:\.(\d+))?", wanted)
+    if version is None or not lowest:
+        return ""
+    major, minor = min((int(major), int(minor or 0)) for major, minor in lowest)
+    if (int(version[1]), int(version[2])) >= (major, minor):
+        return ""
+    return f"package.json wants node {wanted}, this is {version[1]}.{version[2]}"

@@ -233,6 +233,17 @@ def test_tests_are_counted_in_every_language(path: str, text: str, count: int) -
     assert TestFiles(MemorySnapshot({path: text})).files[0].tests == count
 
 
+def test_a_test_that_imports_edited_data_of_tests_is_chosen() -> None:
+    data = "test/fixtures/rows.js"
+    files = {
+        "test/a.js": "const rows = require('./fixtures/rows.js')\n",
+        "test/b.js": "",
+        data: "1",
+    }
+    found = select_tests(MemorySnapshot(files), [edit(data, "1", "2")], "")
+    assert found == (SelectedTest("test/a.js", f"imports {data}"),)
+
+
 def test_a_test_that_bears_the_name_of_what_changed_is_tied_to_it() -> None:
     files = {
         "mod.py": BEFORE,

@@ -58,6 +58,11 @@ class TestPlan:
             "tests/test_r.py",
         ]
 
+    def test_the_chosen_tests_are_the_patchs_where_it_edits_what_tests_share(self) -> None:
+        patch = patch_of(SOURCE, edit("tests/fixtures/data.js", "a", "b"))
+        found = make_plan(MemorySnapshot(FILES), patch, None, (SelectedTest("test/x.js", ""),))
+        assert found.new_paths == ("test/x.js",)
+
     def test_edited_tests_are_run_as_on_the_base_and_then_as_changed(self) -> None:
         edited = edit("tests/test_mod.py", "import pkg.mod\n", "")
         found = plan(SOURCE, edited)

@@ -49,6 +49,9 @@ def suite(test: str, **scripts: str) -> Suite:
         ("ava --verbose", "ava", "", ""),
         ("tsx --test test/a.ts", "node-test", "", "test/a.ts"),
         ("tape -r esm 'test/**/*.js'", "script", "", "test/**/*.js"),
+        ("uvu -r esm unit '\\.test\\.js$'", "script", "", "unit"),
+        ("borp --timeout 9 -p 'test/*.js'", "node-test", "", ""),
+        ("node --test unit/a.js && node --test src/*.js", "node-test", "", "unit/a.js src/*.js"),
         ("jasmine && karma start", "jasmine", "", ""),
         ("nyc --reporter=lcov ts-mocha -p tsconfig.json", "ts-mocha", "-p tsconfig.json", ""),
         (
@@ -111,6 +114,44 @@ def test_files_that_the_scripts_patterns_leave_out_are_no_targets() -> None:
     assert targets == ("test/unit/core/Axios.js", "test/browser/new.js")
 
 
+def test_the_runner_that_a_program_of_the_project_hides_is_guessed() -> None:
+    package = json.dumps({"scripts": {"test": "npx jake test"}, "devDependencies": {"mocha": "9"}})
+    files = {"package.json": package, "jakefile.js": "exec('bin/mocha -u tdd lib')", "a.js": ""}
+    found = detected(files)
+    assert (found.runner, found.argv) == ("mocha", ("-u", "tdd", "--timeout", "60000"))
+    assert detected({**files, "jakefile.js": "", ".mocharc.yml": ""}).runner == "mocha"
+    assert detected({**files, "jakefile.js": ""}).runner == "npm"
+    assert detected({**files, "package.json": package.replace("mocha", "x")}).runner == "npm"
+
+
+@pytest.mark.parametrize(
+    ("test", "path", "text"),
+    [
+        ("vitest", "vitest.config.ts", "test: { include: ['lib/**/*.{test,spec}.?(c|m)[jt]s'] }"),
+        ("jest", "jest.config.js", 'testMatch: ["<rootDir>/lib/**/?(*.)+(spec|test).[jt]s?(x)"]'),
+        ("mocha", ".mocharc.yml", "spec:\n  - lib/**/*.test.js\n"),
+        ("ava", "ava.config.js", "files: ['lib/**/*.test.js', '!lib/x/**']"),
+    ],
+)
+def test_test_files_are_those_of_the_runners_configuration(test: str, path: str, text: str) -> None:
+    tests = dict.fromkeys(("lib/a.test.js", "bench/b.test.js"), "")
+    files = {"package.json": package(test), path: text, **tests}
+    found = detected(files)
+    snapshot = MemorySnapshot(files)
+    assert registry.runner_of(found).targets(found, [*tests], snapshot) == ("lib/a.test.js",)
+
+
+def test_an_older_node_than_the_package_wants_is_told() -> None:
+    table = {"scripts": {"test": "jest"}, "engines": {"node": "^20.19.0 || >=22.12"}}
+    found = detected({"package.json": json.dumps(table), "a.js": ""})
+    for version, why in (
+        ("20.9.0", "package.json wants node ^20.19.0 || >=22.12, this is 20.9"),
+        ("22.12.0", ""),
+    ):
+        run = read(found, stderr=f"SyntaxError\n\nNode.js v{version}".encode(), exit_code=1)
+        assert registry.wants_newer_node(found, run) == why
+
+
 def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_built() -> None:
     files = {
         "package.json": package("npm run build && node --test dist/test", build="tsc"),
@@ -124,6 +165,8 @@ def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_bu
         "dist/test/a.test.js",
     )
     assert command_of(found).environment["PATCHSHOT_BUILD"] == "tsc"
+    bundled = suite("npm run build && mocha", build="node scripts/build.js && node lib/a.js")
+    assert command_of(bundled).environment["PATCHSHOT_BUILD"] == "node scripts/build.js"
     lines = [
         {"event": "begin"},
         {"event": "result", "id": "dist/test/a.test.js::x", "outcome": "passed"},
@@ -295,6 +338,8 @@ def test_tap_is_read_with_the_names_above_a_result() -> None:
         "test/a.js::outer > two": Outcome.FAILED,
     }
     assert "diff" in run.failures["test/a.js::outer > two"]
+    timed = read(Suite("tap", ""), report=each(("a.js", 0, "ok 1 - x ms=0.34371899\n")))
+    assert list(timed.outcomes) == ["a.js::x ms=#"]
     tape = "# clamps\nok 1 above\nnot ok 2 below\n# tests 2\n"
     runs = ("a.js", 1, tape), ("b.js", 0, "done"), ("c.js", 1, "Error: no")
     run = read(Suite("script", ""), report=each(*runs), exit_code=1)
