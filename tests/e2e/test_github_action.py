@@ -112,14 +112,14 @@ def test_the_documented_workflow_asks_for_no_more_than_it_needs() -> None:
     assert workflow[True] == {"issues": {"types": ["labeled"]}}  # YAML 1.1 reads `on` as true
     [job] = workflow["jobs"].values()
     assert "github.event.label.name" in job["if"]
+    assert job["concurrency"]
     given = next(step["with"] for step in job["steps"] if "patchshot" in step["uses"])
     assert {*given} <= {*read_action()["inputs"]}
 
 
 @slow
 def test_a_labelled_issue_becomes_a_pull_request(job: Job) -> None:
-    (job.repository / "installed.txt").write_text("by an earlier step of the job\n")
-    assert job.run() == 0, job.runner.log
+    assert job.run(setup="echo needed > installed.txt") == 0, job.runner.log
     [opened] = job.forge.opened
     assert opened["head"] == "patchshot/issue-12-5"
     assert opened["body"].endswith("Fixes owner/name#12\n")
@@ -128,6 +128,8 @@ def test_a_labelled_issue_becomes_a_pull_request(job: Job) -> None:
     }  # fmt: skip
     assert not job.forge.comments
     assert "UNVERIFIED" in (job.runner.folder / "summary.md").read_text()
+    assert job.runner.artifact is not None
+    assert "add() subtracts" in job.runner.artifact.read_text()
     assert sorted(path.name for path in job.repository.iterdir()) == [
         ".git", "agent", "calc.py", "installed.txt", "pip",
     ]  # fmt: skip

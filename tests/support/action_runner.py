@@ -62,12 +62,14 @@ class ActionRunner:
     variables: Mapping[str, str]
     log: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
+    artifact: Path | None = None
 
     def run(self, **inputs: str) -> int:
         """Run all steps until one fails, and return the last exit code."""
         action = read_action()
         contexts = {f"github.{name}": value for name, value in self.github.items()}
         contexts["github.action_path"] = str(ROOT)
+        contexts["runner.temp"] = str(self.folder)
         for name, declared in action["inputs"].items():
             given = inputs.get(name.replace("-", "_"), declared.get("default", ""))
             assert given or not declared.get("required"), name
@@ -83,7 +85,12 @@ class ActionRunner:
 
     def _step(self, step: Mapping[str, Any], contexts: dict[str, str]) -> int:
         if "uses" in step:
-            assert step["uses"].startswith("actions/setup-python@")
+            name, _, commit = step["uses"].partition("@")
+            assert re.fullmatch("[0-9a-f]{40}", commit), step["uses"]
+            if name == "actions/upload-artifact":
+                self.artifact = Path(evaluate(step["with"]["path"], contexts))
+                return 0
+            assert name == "actions/setup-python"
             contexts[f"steps.{step['id']}.outputs.python-path"] = str(self._python())
             return 0
         assert step["shell"] == "bash"
@@ -109,7 +116,7 @@ class ActionRunner:
         self.log += done.stdout + done.stderr
         for line in output.read_text().splitlines():
             name, _, value = line.partition("=")
-            contexts[f"steps.{step['id']}.outputs.{name}"] = value
+            contexts[f"steps.{step.get('id')}.outputs.{name}"] = value
         return done.returncode
 
     def _python(self) -> Path:

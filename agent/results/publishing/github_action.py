@@ -2,8 +2,9 @@
 
     python -I -m agent.results.publishing.github_action # -I: the target's modules are not imported
 
-It reads ISSUE (a number or a text), MODE (`pr` or `comment`) and GitHub's own variables. A run that
-an issue starts goes on only for users with write access, since each run costs money.
+It reads ISSUE (a number or a text), MODE (`pr` or `comment`), REPORT (the page to write) and
+GitHub's own variables. A run that an issue starts goes on only for users with write access, since
+each run costs money.
 """
 
 from __future__ import annotations
@@ -99,7 +100,17 @@ def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> RunRe
     )
     if not done.stdout:
         raise ConfigurationError(f"agent solve ended with exit code {done.returncode}: see above")
+    if given.get("REPORT"):
+        _report(done.stdout, Path(given["REPORT"]))
     return RunRecord.model_validate_json(done.stdout)
+
+
+def _report(result: bytes, page: Path) -> None:
+    """Write the page that the job keeps. It holds no prompts, which show the project's code."""
+    data = page.with_suffix(".json")
+    data.write_bytes(result)
+    command = [sys.executable, "-I", "-m", "agent", "report", str(data), "--no-bodies"]
+    subprocess.run([*command, "--output", str(page)], stdout=subprocess.DEVNULL, check=False)
 
 
 def _tell(given: Mapping[str, str], variable: str, text: str) -> None:
