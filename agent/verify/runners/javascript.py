@@ -166,14 +166,13 @@ _Reader = Callable[[ParsedOutput, Suite, Command, str, bytes], None]
 
 def _read_with(reader: _Reader, suite: Suite, command: Command, result: RunResult) -> TestRun:
     """Read each report. A program that fails and blames no test fails as a whole."""
-    parsed = ParsedOutput(complete=True)
+    parsed, built = ParsedOutput(complete=True), ParsedOutput()
     for name, content in collected(result.report):
         file, _, code = name.partition("\t")
         text = content.decode("utf-8", "replace")
         if file == "":
-            build = joined(suite.cwd, BUILD_STEP)
-            parsed.outcomes[build] = Outcome.PASSED if code == "0" else Outcome.ERROR
-            parsed.failures |= {build: text} if code != "0" else {}
+            outcome = Outcome.PASSED if code == "0" else Outcome.ERROR
+            built.add(joined(suite.cwd, BUILD_STEP), outcome, text)
             continue
         path = _path(suite, command, file) if file not in (".", _REPORT) else ""
         before = dict(parsed.outcomes)
@@ -187,7 +186,9 @@ def _read_with(reader: _Reader, suite: Suite, command: Command, result: RunResul
             parsed.add(path, Outcome.ERROR, text.strip() or output)
         elif path and code == "0" and not new:
             parsed.add(path, Outcome.PASSED)
-    return make_tool_run(command, result, parsed)
+    run = make_tool_run(command, result, parsed)  # its exit code says nothing of the build
+    outcomes = dict(sorted({**run.outcomes, **built.outcomes}.items()))
+    return replace(run, outcomes=outcomes, failures={**run.failures, **built.failures})
 
 
 def _jest(parsed: ParsedOutput, suite: Suite, command: Command, path: str, content: bytes) -> None:
