@@ -60,8 +60,9 @@ class TestPlan:
 
     def test_the_chosen_tests_are_the_patchs_where_it_edits_what_tests_share(self) -> None:
         patch = patch_of(SOURCE, edit("tests/fixtures/data.js", "a", "b"))
-        found = make_plan(MemorySnapshot(FILES), patch, None, (SelectedTest("test/x.js", ""),))
-        assert found.new_paths == ("test/x.js",)
+        files = {"test/x.js": "require('./data')", "test/y.js": ""}
+        chosen = [SelectedTest(path, "") for path in files]
+        assert make_plan(MemorySnapshot(files), patch, None, chosen).new_paths == ("test/x.js",)
 
     def test_edited_tests_are_run_as_on_the_base_and_then_as_changed(self) -> None:
         edited = edit("tests/test_mod.py", "import pkg.mod\n", "")
