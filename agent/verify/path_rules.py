@@ -6,6 +6,7 @@ does it hold tests that a runner can be given? `is_test_side`: can it not be par
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
@@ -157,6 +158,17 @@ def rename_class(content: bytes, path: str, new_path: str) -> bytes:
         return content
     old, new = (PurePosixPath(one).stem.encode() for one in (path, new_path))
     return re.sub(rb"\b" + re.escape(old) + rb"\b", lambda _: new, content)
+
+
+def other_path(path: str, content: bytes) -> str:
+    """Return another path in the folder of a test file; Python (replayed) and Java keep theirs."""
+    pure = PurePosixPath(path)
+    if language_of(path) not in _BROUGHT - {"python", "java"}:
+        return path
+    mark = _MARK.search(pure.name)
+    end = pure.name[mark.start() :] if mark else pure.suffix
+    other = str(pure.with_name(f"test_{hashlib.sha256(content).hexdigest()[:8]}{end}"))
+    return other if is_test_file(other) else path
 
 
 def unsafe(path: str) -> str | None:

@@ -53,6 +53,7 @@ from agent.verify.path_rules import (
     free_path,
     import_root,
     is_test_file,
+    other_path,
     rename_class,
     unsafe,
 )
@@ -363,19 +364,20 @@ class PlanExecution:
         self, runs: PlanRuns, new: Sequence[str], passing: Sequence[str]
     ) -> dict[str, SecondRuns]:
         """Run once more, under other conditions, what fails before and passes after the patch."""
-        mine = self._new_tests_job() if new else None
+        names = self._other_names() if new else {}
+        mine = self._new_tests_job(names) if new else None
         theirs = self._job_of_tests(passing) if passing else None
         if passing and not selects(self.suite):
             theirs = self._project_job()
         if mine and theirs and mine.suite == theirs.suite and theirs.targets:
             targets = tuple(dict.fromkeys((*mine.targets, *reversed(theirs.targets))))
             both = replace(theirs, targets=targets, label="what decides, once more")
-            return self._second_runs(runs, both, (*new, *passing), self.plan.new_tests)
+            return self._second_runs(runs, both, (*new, *passing), names)
         second = dict[str, SecondRuns]()
         if mine is not None:
-            second |= self._second_runs(runs, mine, new, self.plan.new_tests)
+            second |= self._second_runs(runs, mine, new, names)
         if theirs is not None:
-            second |= self._second_runs(runs, theirs, passing, ())
+            second |= self._second_runs(runs, theirs, passing)
         return second
 
     def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
@@ -424,15 +426,32 @@ class PlanExecution:
         runs: PlanRuns,
         job: SuiteJob,
         ids: Sequence[str],
-        new_tests: tuple[FileChange, ...],
+        names: Mapping[str, str] | None = None,
     ) -> dict[str, SecondRuns]:
+        """Run a job that has the new tests under other `names`; without, it has none of them."""
+        plan, new = self.plan, self.plan.new_tests if names is not None else ()
+        names = names or {}
+        tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
-        trees = [] if hung else [(new_tests, BASE)]
-        trees.append((merged(self.plan.source, new_tests), SOURCE))
-        deciding = tuple(ids)
+        trees = [*([] if hung else [(tests, BASE)]), (merged(plan.source, tests), SOURCE)]
+        deciding = tuple(_renamed(test, names) for test in ids)
         tasks = (Task(job, tree, where, again=True, deciding=deciding) for tree, where in trees)
-        *base, patched = self._run(*tasks)
+        *base, patched = (_with_names(run, names) for run in self._run(*tasks))
         return dict.fromkeys(ids, SecondRuns(base[0] if base else None, patched))
+
+    def _other_names(self) -> dict[str, str]:
+        """Return another path for each new test file that no other new file mentions."""
+        files = {c.path: c.after or b"" for c in self.plan.new_tests}
+        names = {}
+        for path in (c.path for c in self.plan.new_tests if c.before is None):
+            if path not in self.plan.new_paths:
+                continue
+            stem = PurePosixPath(path).stem.encode()
+            other = other_path(path, files[path])
+            others = (data for one, data in files.items() if one != path)
+            if other not in files and not any(stem in data for data in others):
+                names[path] = other
+        return names
 
     def _run(self, *tasks: Task) -> list[TestRun]:
         return self.executor.run(tasks, self.cancel)
@@ -442,14 +461,15 @@ class PlanExecution:
         job = self.executor.job(suite, paths, self.plan.import_roots, label)
         return job if job.targets else None
 
-    def _new_tests_job(self) -> SuiteJob | None:
+    def _new_tests_job(self, names: Mapping[str, str] | None = None) -> SuiteJob | None:
         """Return the job of the reply's tests, with a runner that can run single files."""
         plan, suite = self.plan, self.suite
         if not plan.new_paths:
             return None
         if not runner_of(suite).selects:
             suite = self.executor.suite_of_files(plan.new_paths, self.cancel)
-        return self._job(suite, plan.new_paths, "the new tests")
+        paths = [(names or {}).get(path, path) for path in plan.new_paths]
+        return self._job(suite, paths, "the new tests")
 
     def _project_job(self, without: Collection[str] = ()) -> SuiteJob | None:
         if not selects(self.suite):
@@ -521,3 +541,22 @@ def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
         return test in whole.outcomes or is_whole(whole)
     path, _, name = test.partition("::")
     return path in plan.edited_tests or (bool(plan.edited_tests) and not name and not collected)
+
+
+def _renamed(test: str, names: Mapping[str, str]) -> str:
+    """Return the id under the other name of its file. Cargo writes the file's stem before it."""
+    place, colons, name = test.partition("::")
+    stem, _, path = place.partition(" ")
+    if place not in names and path in names and stem == PurePosixPath(path).stem:
+        return f"{PurePosixPath(names[path]).stem} {names[path]}{colons}{name}"
+    return f"{names.get(place, place)}{colons}{name}"
+
+
+def _with_names(run: TestRun, names: Mapping[str, str]) -> TestRun:
+    """Return a run of files under other names with the ids that they have under their own."""
+    own = {other: path for path, other in names.items()}
+    return replace(
+        run,
+        outcomes={_renamed(test, own): outcome for test, outcome in run.outcomes.items()},
+        failures={_renamed(test, own): text for test, text in run.failures.items()},
+    )
