@@ -13,6 +13,7 @@ from agent.llm.clients import ChatModelWrapper as ChatModelWrapper
 from agent.llm.clients import HttpBatchEmbedder as HttpBatchEmbedder
 from agent.llm.clients import HttpChatModel as HttpChatModel
 from agent.llm.clients import LoggedChatModel as LoggedChatModel
+from agent.llm.clients import RedactedChatModel as RedactedChatModel
 from agent.llm.endpoint import Endpoint as Endpoint
 from agent.llm.endpoint import without_credentials as without_credentials
 from agent.llm.http import create_client as create_client

@@ -24,7 +24,7 @@ from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, one_line, read_error_text
 from agent.llm.http import OnText, Outcome, ReplyStream
 from agent.llm.protocols.base import ChatCall
-from agent.llm.redaction import redact
+from agent.llm.redaction import Redactor, redact
 from agent.llm.replies import ReadReply, read_vectors
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
 from agent.shared.secrets import mask_secrets
@@ -58,6 +58,21 @@ class ChatModelWrapper:
         return await self._inner.complete(
             prompt, max_output_tokens=max_output_tokens, schema=schema
         )
+
+
+class RedactedChatModel(ChatModelWrapper):
+    """A `ChatModel` whose replies hold no secret of this process, as a server may echo its key."""
+
+    def __init__(self, inner: ChatModel, redactor: Redactor) -> None:
+        super().__init__(inner)
+        self._hide = redactor.in_reply
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
+        return replace(done, text=self._hide(done.text), model=self._hide(done.model))
 
 
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")

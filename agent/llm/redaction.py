@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Iterator
 
 from pydantic import SecretStr
+
+from agent.shared.secrets import MASK as REMOVED
 
 MASK = "***"
 
@@ -14,6 +17,13 @@ SHORTEST_SECRET = 8
 # A text that was cut, or a server's own quotation, may hold a part of a key: this many of its
 # characters in a row are masked too.
 PART = 12
+
+# Shorter values that are words (`lm-studio`) stay in replies, because code may hold them.
+_LONGEST_WORD = 15
+_WORD = re.compile(r"[A-Za-z_.-]+")
+_BASE64 = (base64.b64encode, base64.urlsafe_b64encode)
+# How JSON may write the characters of a key.
+_ESCAPED = re.compile(r"\\u00([0-9a-fA-F]{2})|\\(?=/)")
 
 # Encoded words: a digit, or a small letter before a capital one, is in all but the rarest.
 _BASIC_FORM = r"(?-i:(?=[A-Za-z+/]*(?:[0-9]|[a-z][A-Z]))[A-Za-z0-9+/]{4,}={0,2})"
@@ -38,12 +48,17 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 class Redactor:
-    """Masks secrets in texts. Values shorter than SHORTEST_SECRET are left alone."""
+    """Masks secrets, also reversed or in Base64. Those shorter than SHORTEST_SECRET stay."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         values = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
-        self._widths = sorted({min(len(secret), PART) for secret in values})
-        self._parts = frozenset(part for secret in values for part in _parts(secret))
+        forms = {secret: _forms(secret) for secret in values}
+        every = {form for some in forms.values() for form in some}
+        self._widths = sorted({min(len(form), PART) for form in every})
+        self._parts = frozenset(part for form in every for part in _parts(form))
+        whole = {form for secret, some in forms.items() if not _is_word(secret) for form in some}
+        longest = sorted(whole, key=lambda form: (-len(form), form))
+        self._whole = re.compile("|".join(map(re.escape, longest))) if longest else None
 
     def __call__(self, text: str) -> str:
         """`text` without the secrets, every part of PART of their characters, and key-like forms.
@@ -60,6 +75,14 @@ class Redactor:
         """`text` without the secrets and their parts; what only looks like a key stays."""
         return self._without_known(text) if self._parts else text
 
+    def in_reply(self, text: str) -> str:
+        """A server's reply without whole secrets: edits with what stands for them are refused."""
+        if self._whole is None:
+            return text
+        text = self._whole.sub(REMOVED, text)
+        plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
+        return self._whole.sub(REMOVED, plain) if self._whole.search(plain) else text
+
     def _without_known(self, text: str) -> str:
         pieces: list[str] = []
         done = 0
@@ -73,6 +96,22 @@ class Redactor:
             for width in self._widths:
                 if text[start : start + width] in self._parts:
                     yield start, start + width
+
+
+def _is_word(secret: str) -> bool:
+    return len(secret) <= _LONGEST_WORD and _WORD.fullmatch(secret) is not None
+
+
+def _forms(secret: str) -> frozenset[str]:
+    """A secret as it is, reversed, and both in Base64, at each place of a longer text."""
+    plain = (secret, secret[::-1])
+    forms = set(plain)
+    for text in plain:
+        for shift in range(3):
+            data = bytes(shift) + text.encode("utf-8", "surrogateescape")
+            own = slice(-(-shift * 8 // 6), len(data) * 8 // 6)  # no bits of what stands around it
+            forms |= {encode(data).decode()[own] for encode in _BASE64}
+    return frozenset(form for form in forms if len(form) >= SHORTEST_SECRET)
 
 
 def _parts(secret: str) -> Iterator[str]:

@@ -88,7 +88,8 @@ class Connections:
         """Make the model of the settings, or of the server's list, or replay a recording; return it
         with the price that its server reports, else that of the table.
         """
-        from agent.llm import HttpChatModel, Retrier, find_price
+        from agent.llm import HttpChatModel, RedactedChatModel, Redactor, Retrier, find_price
+        from agent.settings import secret_values
 
         if self._replaying is not None:
             return self._replaying, find_price(self._replaying.model)
@@ -108,7 +109,9 @@ class Connections:
             others=resolved.others,
             on_text=count if self.streaming else lambda _: None,
         )
-        return model, resolved.price or find_price(model.model)
+        key = chosen.api_key.get_secret_value() if chosen.api_key else ""
+        redacted = RedactedChatModel(model, Redactor((*secret_values(), key)))
+        return redacted, resolved.price or find_price(model.model)
 
     async def _resolved(self, settings: Settings, chosen: Endpoint, retrier: Retrier) -> Resolved:
         from agent.llm import Demand, ModelServer, ceiling, resolve_model

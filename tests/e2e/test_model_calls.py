@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.behaviours import context_limit, count_tokens, echo_key
+from tests.support.behaviours import ChatRequest, completion, context_limit, count_tokens, echo_key
+from tests.support.loopback import Scripted
 from tests.support.user import User
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
@@ -41,6 +43,37 @@ def test_no_key_in_any_output(user: User, option: str) -> None:
     assert "Incorrect API key" in printed
     assert SECRET[:14] not in printed
     assert OTHER_SECRET not in done.stderr
+
+
+PLAIN_KEY = "quokka/Marsupial-7741-of-no-form"
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "reversed": lambda key: key[::-1],
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 inside": lambda key: base64.b64encode(f"k={key};".encode()).decode(),
+    "escaped": lambda key: key.replace("o", "\\u006f"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_key_that_the_server_echoes_is_in_nothing(user: User, form: str) -> None:
+    sent: list[str] = []
+
+    def echo(request: ChatRequest) -> Scripted:
+        sent.append(FORMS[form](request.headers["authorization"].split()[-1]))
+        edit = (
+            f'"path": "calc.py", "search": "return a - b", "replace": "return a + b  # {sent[-1]}"'
+        )
+        return completion(request, f'{{"thought": "{sent[-1]}", "edits": [{{{edit}}}]}}')
+
+    options = (*QUICK, "--apply", "--json=full", "-v", "--record", str(user.home / "record"))
+    done, _ = user.solve([echo], *options, PATCHSHOT_API_KEY=PLAIN_KEY)
+    assert done.returncode == 5, done.stderr
+    assert sent[0].strip("=")[4:-4] not in done.stdout + done.stderr
+    files = [path for top in (user.home, user.repository) for path in top.rglob("*")]
+    texts = [path.read_text(errors="replace") for path in files if path.is_file()]
+    assert "return a - b" in (user.repository / "calc.py").read_text()
+    assert not [text for text in texts for part in (sent[0][4:-4], PLAIN_KEY) if part in text]
 
 
 def test_a_prompt_that_is_too_long_is_packed_again_once(user: User) -> None:

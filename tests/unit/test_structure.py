@@ -28,7 +28,7 @@ LINES = {
     "agent/datasets": 510,
     "agent/evaluation": 2_100,
     "agent/iterative": 1_040,
-    "agent/llm": 3_550,
+    "agent/llm": 3_610,
     "agent/miner": 900,
     "agent/patching": 5_080,
     "agent/report": 940,
