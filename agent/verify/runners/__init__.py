@@ -29,12 +29,7 @@ from agent.verify.runners.base import (
 from agent.verify.runners.compiled import CARGO, GO, MAVEN
 from agent.verify.runners.javascript import BUILD_STEP, JAVASCRIPT_RUNNERS
 from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITTEST
-from agent.verify.runners.scripts import (
-    AS_IS,
-    collects,
-    suite_of_command_line,
-    wants_newer_node,
-)
+from agent.verify.runners.scripts import AS_IS, collects, suite_of_command_line, wants_newer_node
 
 # Special runners come before general ones. The order of the languages decides between two that
 # have the same number of files.

@@ -323,9 +323,13 @@ def _suite_of_runner(package: _Package, words: Sequence[str]) -> Suite | None:
         options, files = _split(package, words[first + 1 :], program)
         loaded: Sequence[str] = words[node + 1 : first]
         if program in ("tape", "uvu", "borp"):
-            pairs = pairwise(options)
+            pairs = [*pairwise(options)]
             loaded = [word for pair in pairs if pair[0] in ("-r", "--require") for word in pair]
             loaded += [word for word in options if word == "--expose-gc"]
+            if program == "borp":
+                loaded += [
+                    f"--test-timeout={value}" for name, value in pairs if name == "--timeout"
+                ]
             options, files = (), files[:1] if program == "uvu" else files
         return _made(package, _PROGRAMS[program], program, words[:start], options, files, loaded)
     if "--test" not in words[node + 1 :]:
