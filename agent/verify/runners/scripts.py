@@ -38,9 +38,6 @@ _NODES: Mapping[str, tuple[str, ...]] = {
     "babel-node": ("--require", "@babel/register"),
 }
 
-# Files of programs that run tasks by name.
-_TASKS = re.compile(r"(?:jake|gulp|grunt|make)file(?:\.\w+)?", re.IGNORECASE)
-
 # Scripts may call each other in a circle.
 _MOST_SCRIPTS = 6
 
@@ -207,7 +204,7 @@ def _suite(package: _Package) -> Suite | None:
 def _guess(package: _Package) -> Suite | None:
     """Return the runner that a script hides which starts a program of the project's own."""
     words = {word for command in _followed("npm test", package.scripts) for word in command}
-    tasks = (path for path in package.paths if _TASKS.fullmatch(path))
+    tasks = filter(re.compile(r"(?i:jake|gulp|grunt|make)file(?:\.\w+)?").fullmatch, package.paths)
     programs = "\n".join(package.text(word) for word in sorted({*words, *tasks}))
     top = "\n".join(path for path in package.paths if path.count("/") <= 1)
     for name in (name for name, runner in _PROGRAMS.items() if name == runner):
@@ -569,12 +566,11 @@ def test_files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[
 
 def wants_newer_node(suite: Suite, run: TestRun | None) -> str:
     """Return how node is older than the package wants, "" where it is not or did not say so."""
-    version = re.search(r"\bNode\.js v(\d+)\.(\d+)", run.output_tail if run else "")
+    version = re.search(r"\bNode\.js v((\d+)\.(\d+))", run.output_tail if run else "")
     wanted = suite.settings.get(_ENGINE, "")
     lowest = re.findall(r"(?:^|\|\||>=|\^|~)\s*v?(\d+)(?:\.(\d+))?", wanted)
     if version is None or not lowest:
         return ""
-    major, minor = min((int(major), int(minor or 0)) for major, minor in lowest)
-    if (int(version[1]), int(version[2])) >= (major, minor):
-        return ""
-    return f"package.json wants node {wanted}, this is {version[1]}.{version[2]}"
+    least = min((int(major), int(minor or 0)) for major, minor in lowest)
+    is_older = (int(version[2]), int(version[3])) < least
+    return f"package.json wants node {wanted}, this is {version[1]}" if is_older else ""
