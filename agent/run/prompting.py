@@ -218,7 +218,7 @@ def _superseded(message: Message) -> Message:
         return message
     try:
         said = json.loads(message.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return message
     if not (isinstance(said, dict) and isinstance(said.get("edits"), list) and said["edits"]):
         return message

@@ -9,7 +9,6 @@ a span of its versions. Of each field, the most specific value counts.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,7 @@ from pydantic import (
 )
 
 from agent.errors import ConfigurationError
+from agent.shared.files import parse_toml
 
 NO_INDEX = "none"
 """As `index`: packages come from `find_links` alone, without the network."""
@@ -150,8 +150,7 @@ class EnvironmentSpec:
 def read_spec(path: Path) -> EnvironmentSpec:
     """Read a spec file. Raises ConfigurationError, which names the field."""
     try:
-        with path.open("rb") as file:
-            return EnvironmentSpec(tomllib.load(file), path.absolute().parent)
+        return EnvironmentSpec(parse_toml(path.read_bytes()), path.absolute().parent)
     except OSError as error:
         raise ConfigurationError(f"--environments {path}: {error.strerror or error}") from None
     except ValidationError as error:
@@ -161,7 +160,7 @@ def read_spec(path: Path) -> EnvironmentSpec:
         raise ConfigurationError(
             f"--environments {path}: {place}: {what} (docs/reference/environments-file.md)"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"--environments {path}: not valid TOML ({error})") from None
 
 

@@ -106,6 +106,7 @@ def test_a_project_is_told_by_its_folder(tmp_path: Path, folder: str, project: s
     ("text", "words"),
     [
         ("[default\n", "not valid TOML"),
+        (f"default = {'[' * 100_000}", "nested too deeply"),
         ("[defaults]\n", "defaults: Extra inputs"),
         ("[default]\npackges = []\n", "default.packges: Extra inputs"),
         ('[projects."a/b"]\nrange = []\n', "projects.a/b.range: Extra inputs"),

@@ -94,6 +94,8 @@ def test_rows_as_data_sets_have_them(tmp_path: Path) -> None:
         '{"FAIL_TO_PASS": 3}',
         '{"FAIL_TO_PASS": "x"}',
         '{"FAIL_TO_PASS": []}',
+        "[" * 100_000,
+        json.dumps({"FAIL_TO_PASS": "[" * 100_000}),
         "{}\n{}",
     ],
 )
