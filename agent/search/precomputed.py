@@ -28,6 +28,7 @@ from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryE
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
 from agent.search.stores import score_of
 from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import say
 from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
@@ -268,11 +269,16 @@ class SemanticRetriever:
         )
 
 
+def _say_notice(event: object) -> None:
+    if isinstance(event, Notice):
+        say(event.message)
+
+
 class SemanticContextRetriever:
     """Searches a folder by settings that each call gives; `verbose` prints what loading notices."""
 
     def __init__(self, cache_dir: str | Path, verbose: bool = False) -> None:
-        index = load_vectors(Path(cache_dir), print if verbose else lambda _: None)
+        index = load_vectors(Path(cache_dir), _say_notice if verbose else lambda _: None)
         self._retriever = SemanticRetriever(index, ())
 
     def __len__(self) -> int:

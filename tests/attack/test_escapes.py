@@ -184,4 +184,5 @@ def test_only_a_few_modules_write_to_the_streams() -> None:
         "agent/cli/__init__.py",  # its own words, when the streams may be closed
         "agent/cli/commands/common.py",  # bytes to stdout
         "agent/cli/options.py",  # help
+        "agent/retrieval/index/cutting.py",  # the answer of a process, in Base64
     }

@@ -36,7 +36,7 @@ LINES = {
     "agent/results": 1_790,
     "agent/retrieval": 7_890,
     "agent/run": 2_370,
-    "agent/search": 4_440,
+    "agent/search": 4_460,
     "agent/settings": 640,
     "agent/shared": 1_820,
     "agent/types": 900,
