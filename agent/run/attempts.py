@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.errors import Status
+from agent.shared.terminal import counted
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -102,13 +103,13 @@ class Attempt:
     def summary(self) -> str:
         """The outcome before validation, such as "2 edits in 1 file"."""
         if self.asks_for_code:
-            return f"asks for code ({len(self.missing)} name{'s' * (len(self.missing) != 1)})"
+            return f"asks for code ({counted(len(self.missing), 'name')})"
         if self.parse_failure is not None:
             return f"{self.parse_failure.kind} reply"
         if self.patch is None:
             return "does not apply"
         edits, files = len(self.patch.edits), len(self.patch.changes)
-        return f"{edits} edit{'s' * (edits != 1)} in {files} file{'s' * (files != 1)}"
+        return f"{counted(edits, 'edit')} in {counted(files, 'file')}"
 
     @property
     def missing(self) -> tuple[str, ...]:

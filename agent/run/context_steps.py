@@ -11,6 +11,7 @@ from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack
 from agent.retrieval.ranking import in_scope, no_words
 from agent.run import locating
 from agent.run.record import Ledger, StageTimer
+from agent.shared.terminal import counted
 from agent.types import ContextBundle, Problem, Ranking
 from agent.types.events import Notice
 from agent.types.protocols import BackgroundFinder, Chunker, Services, Snapshot, TokenCounter
@@ -132,7 +133,7 @@ class ContextSteps:
             bundle = replace(bundle, notes=(*bundle.notes, *notes))
             self.ledger.bundle = bundle
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
-            note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
+            note.append(f"{counted(len(bundle.pieces), 'piece')}, {tokens}")
             if bundle.likely_complete is not None:
                 note.append(f"likely complete: {bundle.likely_complete:.1f}")
 

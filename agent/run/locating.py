@@ -22,6 +22,7 @@ from agent.retrieval.context import (
 )
 from agent.run.prompting import as_data, make_prompt, render
 from agent.settings import AUTO_CONTEXT
+from agent.shared.terminal import counted
 from agent.types import Message, Problem, Prompt, Ranking
 from agent.types.protocols import ChatModel, Services, Snapshot, TokenCounter
 
@@ -170,7 +171,7 @@ async def locate(
     code = await asyncio.to_thread(put_first, located.places, ranking, snapshot, chunker)
     if not code.chunks:
         return _without(ranking, packing, "no place that it names is in the repository")
-    summary = f"{len(code.chunks)} place{'s' * (len(code.chunks) != 1)}"
+    summary = counted(len(code.chunks), "place")
     if code.unknown:
         summary += f", not in the repository: {', '.join(code.unknown[:_NAMES_SHOWN])}"
     notes = (*code.ranking.notes, f"the locating call named {summary}")

@@ -28,7 +28,7 @@ from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryE
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
 from agent.search.stores import score_of
 from agent.shared.secrets import mask_secrets
-from agent.shared.terminal import say
+from agent.shared.terminal import counted, say
 from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def load_vectors(folder: Path, reporter: Reporter, *, strict: bool = False) -> V
         if len(index.skipped) > len(named):
             named.append(f"{len(index.skipped) - len(named):,} more (--json has all)")
         count = len(index.skipped)
-        files = f"{count:,} file{'' if count == 1 else 's'} skipped"
+        files = f"{counted(count, 'file')} skipped"
         reporter(Notice(f"{place}: {files}: {'; '.join(named)}", "warning"))
     if not index.ids:
         if strict:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from agent.shared.terminal import inert, say, unfiltered
+from agent.shared.terminal import counted, inert, say, unfiltered
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress, StageStarted
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class TerminalReporter:
 
 def call_in_words(call: ModelCall) -> str:
     """Describe one model call in one line: the model, how it ended, tokens, cost and time."""
-    what = f"{call.texts:,} text{'s' * (call.texts != 1)} to" if call.texts is not None else "to"
+    what = f"{counted(call.texts, 'text')} to" if call.texts is not None else "to"
     facts = [call.status]
     if call.attempt > 1:
         facts.append(f"try {call.attempt}")

@@ -34,6 +34,11 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{int.from_bytes(pair, 'big'):04x}" for pair in pairs)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return the number with its noun, such as `1 passage` or `2 passages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def say(text: str) -> None:
     """Print text to stderr without control characters."""
     print(inert(text), file=sys.stderr, flush=True)  # noqa: T201

@@ -19,6 +19,7 @@ from agent.settings import (
     Settings,
     environment,
 )
+from agent.shared.terminal import counted
 from agent.types import Usage
 from agent.types.events import StageProgress
 from agent.types.protocols import ChatModel, Reporter
@@ -275,7 +276,7 @@ def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget
     worst = budget.worst_case(max(0, tokens - written), min(written, tokens)).cost_usd
     bounds = [bound for bound in (worst, budget.max_cost, budget.ceiling) if bound is not None]
     dollars = f", ${min(bounds):.2f}" if bounds else ""
-    most = f"never more than {calls} call{'' if calls == 1 else 's'}, {tokens:,} tokens{dollars}"
+    most = f"never more than {counted(calls, 'call')}, {tokens:,} tokens{dollars}"
     return f"usually 1 or 2 calls, {most}" if calls > 1 else most
 
 

@@ -210,15 +210,17 @@ def test_a_retry_takes_no_leave_from_a_kept_file(make_home: MakeHome) -> None:
 
 def test_no_secret_is_kept_and_a_masked_patch_is_not_applied(make_home: MakeHome) -> None:
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    home = make_home(reply(f"return a + b  # {SECRET}", f"{SECRET} {token}"))
+    home = make_home(reply("return a + b", f"{SECRET} {token}"))
     home.issue.write_text(f"# add subtracts\n\nwith {SECRET} and {token}\n")
+    beside = f"{CALC}# {SECRET}\n"
+    home.calc.write_text(beside)
     home.quick()
     kept = b"".join(path.read_bytes() for path in home.runs.rglob("*") if path.is_file())
     assert b"add subtracts" in kept
     assert SECRET.encode() not in kept
     assert token.encode() not in kept
     done = home.run("apply", home.listed()[0]["run"])
-    assert (done.returncode, home.calc.read_text()) == (2, CALC)
+    assert (done.returncode, home.calc.read_text()) == (2, beside)
     assert "held a secret, which is not kept" in done.stderr
 
 

@@ -11,10 +11,9 @@ import click
 
 from agent.cli import options
 from agent.cli.commands import common
-from agent.cli.commands.common import counted
 from agent.errors import ConfigurationError
 from agent.shared.files import is_report, replace_file
-from agent.shared.terminal import say
+from agent.shared.terminal import counted, say
 
 if TYPE_CHECKING:
     from agent.report import ReportSummary

@@ -19,7 +19,7 @@ import click
 from agent.errors import ConfigurationError, PatchshotError, Status, UsageError
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
 from agent.settings import environment, load, secret_values, work_tree_of
-from agent.shared.terminal import inert, inert_json, say
+from agent.shared.terminal import counted, inert, inert_json, say
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
@@ -287,11 +287,6 @@ def finish_writes(repo: Path, reporter: Reporter) -> None:
 
     for note in finish_interrupted(locate(repo).root, journal_folder()):
         reporter(Notice(note, "warning"))
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return the number with its noun, such as `1 passage` or `2 passages`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def in_words(record: RunRecord, *, has_patch: bool) -> str:

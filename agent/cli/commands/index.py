@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli import options
 from agent.cli.commands import common
-from agent.cli.commands.common import counted
 from agent.cli.commands.search import open_project, requested_corpora
 from agent.errors import ConfigurationError
-from agent.shared.terminal import say
+from agent.shared.terminal import counted, say
 from agent.types.events import Notice
 
 if TYPE_CHECKING:

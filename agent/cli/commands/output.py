@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.commands.common import counted, make_redactor
+from agent.cli.commands.common import make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
 from agent.shared.files import replace_file
+from agent.shared.terminal import counted
 from agent.types.events import Notice
 
 if TYPE_CHECKING:

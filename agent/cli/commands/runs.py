@@ -12,9 +12,8 @@ import click
 
 from agent.cli import options
 from agent.cli.commands import common
-from agent.cli.commands.common import counted
 from agent.errors import ConfigurationError
-from agent.shared.terminal import inert, say
+from agent.shared.terminal import counted, inert, say
 
 if TYPE_CHECKING:
     from agent.results.kept import Feedback, KeptRun

@@ -28,6 +28,7 @@ from agent.repository import (
 )
 from agent.results.publishing.forge import Forge, find_forge
 from agent.run.record import Published, RunRecord
+from agent.shared.terminal import counted
 from agent.types import FileChange, Problem, Verdict
 
 _SUBJECT = 72  # characters of a subject line that tools show whole
@@ -104,7 +105,7 @@ def _cost(result: RunRecord) -> str:
     used = result.usage
     tokens = used.input_tokens + used.output_tokens
     price = "" if used.cost_usd is None else f", ${used.cost_usd:.4f}"
-    calls = f"{used.calls} call{'s' * (used.calls != 1)}"
+    calls = counted(used.calls, "call")
     model = re.sub(r"[^\w./:-]", "?", result.model or "")
     return (
         f"Made by patchshot: {calls}{f' of `{model}`' if model else ''}, {tokens:,} tokens{price}."

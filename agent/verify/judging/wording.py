@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agent.shared.terminal import counted
 from agent.types import TestRun
 from agent.verify.reports import COMMAND_ID, INCOMPLETE, INCONSISTENT
 from sandbox import Ended
@@ -54,7 +55,7 @@ def listed(tests: Sequence[str], most: int = _IDS) -> str:
 
 def number(count: int, noun: str) -> str:
     """Return `1 test`, `2 tests` or `no test`."""
-    return f"{count or 'no'} {noun}{'s' * (count > 1)}"
+    return counted(count, noun) if count else f"no {noun}"
 
 
 def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
