@@ -126,7 +126,7 @@ def start_process(
         raise SandboxError(f"cannot start {argv[0]}: {error}") from error
 
 
-# A line of input dismisses the guard. When its input ends before, its maker is dead.
+# A line of input dismisses the guard. If its input ends without one, its parent has died.
 _GUARD = 'read -r _ && exit; exec "$@"'
 
 

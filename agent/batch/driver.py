@@ -26,7 +26,7 @@ from agent.datasets import (
 )
 from agent.errors import Status
 from agent.llm.recording import ChatExchange, parse_exchange
-from agent.results import kept as files
+from agent.results import kept
 
 # After this many attempts in a row without a result, the instances are not the cause. The number is
 # at least twice that of the workers, because attempts that run together fail for the same cause.
@@ -75,7 +75,7 @@ class Spending:
 def read_spending(folder: Path) -> Spending:
     """Return what the recorded replies in the folder of an instance cost."""
     try:
-        with (folder / files.EXCHANGES).open("rb") as file:
+        with (folder / kept.EXCHANGES).open("rb") as file:
             exchanges = [parse_exchange(line) for line in file if line.endswith(b"\n")]
     except OSError:  # the next attempt reports it
         return Spending()
@@ -201,13 +201,13 @@ class Driver:
         if history is None:
             return False
         folder, finished = self._folder(name), history.finished
-        record = files.read_result(folder) if finished else None
+        record = kept.read_result(folder) if finished else None
         if finished is not None and record is not None:
             self.predictions.put(name, record.diff)
             if selected:
                 self.counts.finish(finished.status, finished.verdict, fresh=False)
         elif history.crashes >= self.plan.max_tries:
-            self.predictions.put(name, files.read_patch(folder))
+            self.predictions.put(name, kept.read_patch(folder))
             if selected:
                 self.counts.give_up(name, "set-aside", history.reason)
         else:
@@ -312,7 +312,7 @@ class Driver:
                 seconds=ended.seconds,
             )
         )
-        record = files.read_result(Path(job.folder))
+        record = kept.read_result(Path(job.folder))
         self.predictions.put(name, record.diff if record else "")
         self.counts.finish(status, verdict, fresh=True)
         self._in_a_row = 0
@@ -327,7 +327,7 @@ class Driver:
         self._in_a_row += 1
         if ended.blame == "crash" and crashes >= self.plan.max_tries:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
-            self.predictions.put(name, files.read_patch(Path(job.folder)))
+            self.predictions.put(name, kept.read_patch(Path(job.folder)))
             self.counts.give_up(name, "set-aside", reason)
             outcome = f"set aside after {crashes} tries: {reason}"
         elif ended.blame == "environment" and self._tries[position] >= self.plan.max_tries:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.llm.recording import ReplyGate, ReplyRecording
-from agent.results import kept as files
+from agent.results import kept
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked, open_locked, replace_file
 from agent.shared.terminal import say
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agent.types.protocols import Reporter, Snapshot
 
 Blame = Literal["none", "row", "environment", "crash", "budget", "stopped"]
-"""What an attempt without a final result failed by; "none" with a final result."""
+"""Why an attempt has no final result; "none" if it has one."""
 
 ENDED = "attempt.json"
 
@@ -113,7 +113,7 @@ class LocalEngine:
         folder = Path(job.folder)
         folder.mkdir(parents=True, exist_ok=True)
         begun = time.monotonic()
-        with self._lock, (folder / files.LOG).open("ab") as log:
+        with self._lock, (folder / kept.LOG).open("ab") as log:
             if self._stopping:
                 return STOPPED
             (folder / ENDED).unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class LocalEngine:
                 process.stdin.close()
             with self._lock:
                 self._processes.discard(process)
-        ended = files.read_model(AttemptEnded, folder / ENDED)
+        ended = kept.read_model(AttemptEnded, folder / ENDED)
         if ended is None:
             ended = STOPPED if self._stopping else _died(folder, code, job.seconds)
         return ended.model_copy(update={"seconds": round(time.monotonic() - begun, 3)})
@@ -175,7 +175,7 @@ def _died(folder: Path, code: int | None, seconds: float) -> AttemptEnded:
         memory = " (out of memory?)" if code == -signal.SIGKILL else ""
         reason = f"the worker was killed by {signal.Signals(-code).name}{memory}"
     else:
-        reason = f"the worker ended with exit code {code}: {files.last_log_line(folder)}"
+        reason = f"the worker ended with exit code {code}: {kept.last_log_line(folder)}"
     return AttemptEnded(status=Status.CRASHED, blame="crash", message=reason)
 
 
@@ -194,7 +194,7 @@ def main() -> None:
         return
     job = SolveJob.model_validate_json(line)
     folder = Path(job.folder)
-    with locked(folder / files.LOCK, wait=True):
+    with locked(folder / kept.LOCK, wait=True):
         ended = asyncio.run(_attempt(job, folder, source))
         ended = ended.model_copy(update={"message": _redactor()(ended.message)})
         replace_file(folder / ENDED, [ended.model_dump_json().encode(), b"\n"])
@@ -204,7 +204,7 @@ async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnde
     """Run the job, and turn every failure into a message."""
     say(f"attempt {job.attempt}")
     try:
-        with contextlib.closing(ReplyRecording(folder / files.EXCHANGES)) as recording:
+        with contextlib.closing(ReplyRecording(folder / kept.EXCHANGES)) as recording:
             gate = ReplyGate(
                 recording,
                 lambda: say("a reply that was paid before is used again"),
@@ -239,7 +239,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
         paid = sum(one.reply.usage.cost_usd or 0.0 for one in gate.recording.exchanges)
         settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
-    ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
+    ledger = Ledger(on_better=lambda patch: kept.write_patch(folder, patch.diff))
     reporter = cast("Reporter", PlainReporter(verbose=True, redact=_redactor()))
     begun = time.monotonic()
     snapshot = take_snapshot(
@@ -252,7 +252,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     record = await _run(problem, snapshot, settings, reporter, ledger, gate, job.task.repo)
     record = record.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
-    files.write_result(folder, record, best.diff if best else b"")
+    kept.write_result(folder, record, best.diff if best else b"")
     return AttemptEnded(
         status=record.status,
         blame=_blame(record, gate, job),

@@ -96,7 +96,8 @@ Tokens = Annotated[int | Literal["auto"], BeforeValidator(_auto)]
 # Defaults that the options of the core share, so that each stands in one place.
 CONTEXT_TOKENS = 6000
 AUTO_CONTEXT = (3000, 24_000)
-"""The least and the greatest budget that `--context-tokens auto` chooses."""
+"""The least budget that `--context-tokens auto` chooses, and the greatest for code that a locating
+call names. Without a learned ranking it chooses CONTEXT_TOKENS."""
 MAX_OUTPUT_TOKENS = 8192
 TIMEOUT_SECONDS = 1500.0
 WIDER_TOKENS = 12_000

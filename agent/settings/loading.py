@@ -135,7 +135,7 @@ def _is_tighter(tightens: Tightens, value: Any, current: Any) -> bool:
     if tightens == "refuse":
         return bool(value == "refuse")
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if current == "auto":  # a larger number than the least may be more than it would have chosen
+    if current == "auto":  # it may choose the least budget, so only that is surely no looser
         current = AUTO_CONTEXT[0] + 1
     return current is None or not number or value < current
 

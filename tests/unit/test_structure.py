@@ -37,7 +37,7 @@ LINES = {
     "agent/retrieval": 7_890,
     "agent/run": 2_370,
     "agent/search": 4_440,
-    "agent/settings": 640,
+    "agent/settings": 650,
     "agent/shared": 1_830,
     "agent/types": 900,
     "agent/verify": 9_960,

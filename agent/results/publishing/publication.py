@@ -1,4 +1,4 @@
-"""Commits a patch on a new branch, pushes it, and opens a request for it.
+"""Commits a patch on a new branch, pushes it, and opens a pull request.
 
 The title and the model's explanation are untrusted: on GitHub a text can close issues, call people
 and skip checks. So the message loses such words, and the description has foreign text in code

@@ -1,6 +1,6 @@
-"""Packs the best chunks of a ranking into a token budget, greedily by worth. Tokens that support
-(`context.support`) leaves of its share go to more chunks, and those that these leave to more
-support.
+"""Packs the best chunks of a ranking into a token budget, greedily by worth.
+
+Chunks may use the tokens that support (`context.support`) does not need, and the other way round.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ CONFIDENT = 0.85
 SMALL, LARGE = AUTO_CONTEXT[0], 9000
 """An automatic budget is SMALL where that is complete with a probability of CONFIDENT, else LARGE.
 
-On 104 repairs of the tune split, with locating calls, these expect 17,200 tokens a run; 0.8 expects
-17,400, 0.9 17,300, and for LARGE 6,000 expects 17,700 and 12,000 17,400.
+On 104 repairs of the tune split, with locating calls, a run is expected to take 17,200 tokens;
+17,400 with 0.8, 17,300 with 0.9, 17,700 with a LARGE of 6,000, and 17,400 with one of 12,000.
 """
 
 # Chunks that the learned ranker scored have a reason with this feature.

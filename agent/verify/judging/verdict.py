@@ -47,11 +47,12 @@ _SHOWN = 3
 class VerdictEvidence:
     """What the runs and the patch show.
 
-    `comparison` is of the project's tests without failures that are excused as `outdated`. Of tests
-    that pass newly, `proof` ones do so in the second runs `again` too, `flaky` ones do not, and
-    `unrelated` ones for another reason. `lost` tests pass only without the patch's changes to
-    tests, and `silenced` ones are red only without them. `tricks` say what makes the patch
-    incredible, `weakened` what it takes away from existing tests, `held` what was as on the base.
+    `comparison` is of the project's tests, without failures that are excused as `outdated`. Tests
+    that pass newly are `proof` if they also do so in the second runs (`again`), `flaky` if they do
+    not, and `unrelated` if they do so for another reason. The patch's changes to existing tests
+    make `lost` tests fail and `silenced` tests pass. `tricks` say why the patch is not credible,
+    `weakened` what it takes away from existing tests, and `held` which files were kept as on the
+    base.
     """
 
     before: TestRun | None = None
