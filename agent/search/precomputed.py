@@ -27,8 +27,9 @@ from pydantic_core import from_json
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
 from agent.search.stores import score_of
+from agent.shared.console import PlainReporter, QuietReporter
 from agent.shared.secrets import mask_secrets
-from agent.shared.terminal import counted, say
+from agent.shared.terminal import counted
 from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
@@ -269,16 +270,11 @@ class SemanticRetriever:
         )
 
 
-def _say_notice(event: object) -> None:
-    if isinstance(event, Notice):
-        say(event.message)
-
-
 class SemanticContextRetriever:
     """Searches a folder by settings that each call gives; `verbose` prints what loading notices."""
 
     def __init__(self, cache_dir: str | Path, verbose: bool = False) -> None:
-        index = load_vectors(Path(cache_dir), _say_notice if verbose else lambda _: None)
+        index = load_vectors(Path(cache_dir), PlainReporter() if verbose else QuietReporter())
         self._retriever = SemanticRetriever(index, ())
 
     def __len__(self) -> int:

@@ -59,7 +59,9 @@ def _cut_here(groups: Iterable[Group], encoder: PieceEncoder | None) -> Iterator
 def _cut_in_process(groups: Sequence[Group], encoder: PieceEncoder | None) -> list[bytes]:
     root = str(Path(__file__).resolve().parents[3])
     entries = [root, *(entry for entry in sys.path if Path(entry).is_absolute())]
-    environment = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
+    names = ("PATH", "LD_LIBRARY_PATH")  # no keys
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
     try:
         # -P: nothing in the working directory, which may be untrusted, is ever imported.
         done = subprocess.run(
@@ -67,7 +69,7 @@ def _cut_in_process(groups: Sequence[Group], encoder: PieceEncoder | None) -> li
             input=json.dumps(groups).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | environment,
+            env=environment,
             cwd="/",
             timeout=_SECONDS,
             start_new_session=True,  # Ctrl-C reaches only the parent
