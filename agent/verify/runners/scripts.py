@@ -213,9 +213,7 @@ def _guess(package: _Package) -> Suite | None:
         if (config or call) and package.declares(name):
             options, _ = _split(package, (call[1] if call else "").split(), name)
             options += ("--timeout", "60000") if name == "mocha" else ()
-            made = _made(package, name, f"another program that starts {name}", (), options, (), ())
-            build = "jake build" if "jake" in words and "task('build'" in programs else ""
-            return replace(made, settings={**made.settings, BUILD: build})
+            return _made(package, name, f"another program that starts {name}", (), options, (), ())
     return None
 
 
