@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.cgroups import Bound, ControlGroup
-from sandbox.files import open_regular, remove_tree
+from sandbox.files import remove_tree
 from sandbox.host import command_environment
 from sandbox.meters import Meter
 from sandbox.supervise import Breach, ProcessOutcome, ReportPipe, explain_end, watch
@@ -23,15 +23,15 @@ from sandbox.workspace import Workspace
 TEMPORARY = Path("/tmp")  # noqa: S108 - inside: a private directory
 REPORT_DIRECTORY = Path("/report")
 
-_PIPE, _JUNIT = "report", "patchshot-junit.xml"
+_PIPE = "report"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxRun:
     """One run of a command, with its private files below `scratch` on the host.
 
-    `temporary` holds the home, shared memory and the JUnit file and can be written; its size counts
-    with the workspace. `owner` is the uid (and gid) of the command, None when it is our own. `pipe`
+    `temporary` holds the home and shared memory and can be written; its size counts with the
+    workspace. `owner` is the uid (and gid) of the command, None when it is our own. `pipe`
     lies in `report_directory`; it is None when the command asked for no report.
     """
 
@@ -49,10 +49,7 @@ class SandboxRun:
         self, temporary: Path = TEMPORARY, report_directory: Path = REPORT_DIRECTORY
     ) -> Mapping[str, str]:
         """Return all variables of the command, with paths as it sees them. Raises SandboxError."""
-        reports = {
-            "SANDBOX_REPORT": str(report_directory / _PIPE),
-            "SANDBOX_JUNIT": str(temporary / _JUNIT),
-        }
+        reports = {"SANDBOX_REPORT": str(report_directory / _PIPE)}
         return command_environment(
             self.command, home=temporary / "home", reports={} if self.pipe is None else reports
         )
@@ -78,16 +75,8 @@ class SandboxRun:
             seconds=outcome.seconds,
             report=b"" if self.pipe is None else self.pipe.capture.value(),
             detail=detail,
-            junit=b"" if self.pipe is None else self._junit(),
             report_dropped=0 if self.pipe is None else self.pipe.capture.dropped,
         )
-
-    def _junit(self) -> bytes:
-        file = open_regular(self.temporary / _JUNIT)
-        if file is None:
-            return b""
-        with file:
-            return file.read(self.limits.report)
 
 
 @contextmanager

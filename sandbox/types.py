@@ -50,8 +50,8 @@ class Command:
 
     `environment` is added to a fixed minimal one. `read_only` are host paths that the command sees
     at the same paths. With `report`, SANDBOX_REPORT names a pipe for `RunResult.report`, from which
-    nothing can be taken back, and SANDBOX_JUNIT a file for `RunResult.junit`. With `network` the
-    command uses the network of the machine, local servers too; Landlock cannot give it.
+    nothing can be taken back. With `network` the command uses the network of the machine, local
+    servers too; Landlock cannot give it.
     """
 
     argv: tuple[str, ...]
@@ -74,7 +74,6 @@ class RunResult:
     seconds: float
     report: bytes = b""
     detail: str = ""  # the limit or signal, "" when exited
-    junit: bytes = b""
     report_dropped: int = 0  # bytes of the report beyond its limit
 
 

@@ -1,7 +1,7 @@
 """Turns what a sandboxed run left behind, foreign data, into a `TestRun`. Nothing here raises.
 
-`make_run` reads our own runners, whose report, JUnit file and exit code must agree (tamper-evident,
-not tamper-proof), and foreign commands. `make_tool_run` reads what other runners parsed.
+`make_run` reads our own runners, whose report and exit code must agree (tamper-evident, not
+tamper-proof), and foreign commands. `make_tool_run` makes a run of what any runner's report says.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import hmac
 import json
 import re
 import secrets
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
 from sandbox import Command, Ended, RunResult
@@ -45,7 +43,11 @@ TEXT_LIMIT = 6000
 # Longer lines are cut before they are matched: no runner writes them, but a hostile test may.
 LINE_LIMIT = 2000
 
-_WORST_FIRST = (Outcome.ERROR, Outcome.FAILED, Outcome.SKIPPED, Outcome.PASSED)
+# A test that fails and then cannot be torn down counts as failed.
+_WORST_FIRST = (Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED, Outcome.PASSED)
+
+# pytest's exit codes (pytest.ExitCode): the session came to its end, with or without failures.
+_ENDED_BY_ITSELF = (0, 1, 5)
 
 _IN_FLIGHT = "the run ended during this test"
 
@@ -98,18 +100,28 @@ def stable_id(test: str) -> str:
 
 @dataclass(slots=True)
 class ParsedOutput:
-    """What a runner reads of its tool's output. `complete`: the report came to its own end."""
+    """What is read of a runner's output. `complete`: the report came to its own end.
+
+    `exact`: ids are taken as they are. `status` is the exit status that the runner reported. The
+    `doubts` are clauses for people, `traces` changes to the runner, and `expected` the tests that
+    are marked to fail and did.
+    """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     begun: bool = False
     complete: bool = False
     running: dict[str, None] = field(default_factory=dict)
+    exact: bool = False
+    status: int | None = None
+    doubts: list[str] = field(default_factory=list)
+    traces: tuple[str, ...] = ()
+    expected: frozenset[str] = frozenset()
 
     def add(self, test: str, outcome: Outcome, text: str = "") -> None:
         """Add an outcome of a test; `text` is kept for a failure."""
         self.begun = True
-        test = stable_id(test)
+        test = test if self.exact else stable_id(test)
         self.running.pop(test, None)
         known = self.outcomes.get(test, outcome)
         self.outcomes[test] = min(known, outcome, key=_WORST_FIRST.index)
@@ -119,7 +131,7 @@ class ParsedOutput:
     def start(self, test: str) -> None:
         """Note that a test has begun."""
         self.begun = True
-        test = stable_id(test)
+        test = test if self.exact else stable_id(test)
         if test not in self.outcomes:
             self.running[test] = None
 
@@ -128,18 +140,19 @@ def make_tool_run(
     command: Command, result: RunResult, found: ParsedOutput, output: str | None = None
 ) -> TestRun:
     """Make a run, its tests sorted by id. `output` replaces the streams in `output_tail`."""
-    failed = any(outcome in BAD_OUTCOMES for outcome in found.outcomes.values())
-    if result.ended is not Ended.EXITED:
-        ended = str(result.ended)
-    elif found.begun and not found.complete:
-        ended = INCOMPLETE
-    elif result.exit_code == 0 and (failed or not found.begun):
-        # The runner refused to start, or the build failed; a clean exit would be a lie.
-        ended = INCONSISTENT if found.begun else INCOMPLETE
-    else:
-        ended = str(Ended.EXITED)
     outcomes, failures = dict(found.outcomes), dict(found.failures)
-    _blame_running_tests(found.running, ended, result, outcomes, failures)
+    exited = result.ended is Ended.EXITED
+    doubts = found.doubts if exited else []
+    if result.report_dropped:
+        doubts = ["the report is longer than what is kept of one", *doubts]
+    ended = _ending(result, found, bool(doubts))
+    if ended != Ended.EXITED:
+        crashed = ended == Ended.SIGNALLED or (ended == INCOMPLETE and result.exit_code != 0)
+        for test in found.running:
+            failures.setdefault(test, _IN_FLIGHT)
+            if crashed:
+                outcomes[test] = Outcome.ERROR
+    read = (["report"] if found.begun else []) + (["exit code"] * (result.exit_code is not None))
     return TestRun(
         command=command.argv,
         outcomes=dict(sorted(outcomes.items())),
@@ -148,8 +161,26 @@ def make_tool_run(
         ended=ended,
         output_tail=_end(streams(result) if output is None else output),
         failures=dict(sorted(failures.items())),
-        channels=Channels(_accounts(result, report=found.begun)),
+        channels=Channels(tuple(read), tuple(doubts), found.traces),
+        expected_failures=tuple(sorted(found.expected)),
     )
+
+
+def _ending(result: RunResult, found: ParsedOutput, doubts: bool) -> str:
+    if result.ended is not Ended.EXITED:
+        return str(result.ended)
+    if found.begun and not found.complete:
+        return INCOMPLETE
+    status = result.exit_code if found.status is None else found.status
+    if doubts or (status == 0 and _failed(found.outcomes)):
+        return INCONSISTENT
+    # The runner refused to start, or the build failed; a clean exit would be a lie.
+    refused = status == 0 and not (found.begun or found.outcomes)
+    return INCOMPLETE if refused else str(Ended.EXITED)
+
+
+def _failed(outcomes: Mapping[str, Outcome]) -> int:
+    return sum(outcome in BAD_OUTCOMES for outcome in outcomes.values())
 
 
 def collected(report: bytes) -> Iterator[tuple[str, bytes]]:
@@ -178,158 +209,40 @@ def entries(value: object) -> Iterable[Mapping[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _accounts(result: RunResult, **read: bool) -> tuple[str, ...]:
-    names = [name for name, is_read in read.items() if is_read]
-    return (*names, *(["exit code"] if result.exit_code is not None else []))
-
-
-def _blame_running_tests(
-    running: Iterable[str],
-    ended: str,
-    result: RunResult,
-    outcomes: dict[str, Outcome],
-    failures: dict[str, str],
-) -> None:
-    if ended == Ended.EXITED:
-        return
-    crashed = ended == Ended.SIGNALLED or (ended == INCOMPLETE and result.exit_code != 0)
-    for test in running:
-        failures.setdefault(test, _IN_FLIGHT)
-        if crashed:
-            outcomes[test] = Outcome.ERROR
-
-
 # ------------------------------------------------------------- our own runners, and any command
 
 
-def make_run(
-    argv: tuple[str, ...], result: RunResult, *, own_runner: bool, opaque: bool = False
-) -> TestRun:
-    """Read a run of our own runner (`own_runner`) or of a foreign command (`opaque`).
+def make_run(command: Command, result: RunResult, *, opaque: bool = False) -> TestRun:
+    """Read a run of our own runner, or of a foreign command (`opaque`).
 
-    The accounts of our own runner must agree. A foreign command that reported no session counts as
-    one test, `COMMAND_ID`.
+    A foreign command that reported no session counts as one test, `COMMAND_ID`.
     """
     report = read_report(result.report)
-    junit = read_junit(result.junit) if own_runner and report.junit else None
-    exited = result.ended is Ended.EXITED
-    differ = agreement(report, junit, result.exit_code) if own_runner and report.begun else ()
-    if not exited:
-        differ = ()
-    if result.report_dropped:
-        differ = ("the report is longer than what is kept of one", *differ)
-    outcomes, failures = dict(report.outcomes), dict(report.failures)
-    if opaque and not report.begun:
-        if exited and result.exit_code not in _CANNOT_START:
-            outcomes = {COMMAND_ID: Outcome.FAILED if result.exit_code else Outcome.PASSED}
-        ended = str(result.ended)
-    else:
-        ended = _ending(result, report, bool(differ))
-    _blame_running_tests(report.in_flight, ended, result, outcomes, failures)
-    return TestRun(
-        command=argv,
-        outcomes=outcomes,
-        exit_code=result.exit_code,
-        seconds=result.seconds,
-        ended=ended,
-        output_tail=_end(streams(result)),
-        failures=failures,
-        channels=Channels(
-            _accounts(result, report=report.begun > 0, junit=junit is not None),
-            tuple(map(clean, differ)),
-            tuple(map(clean, report.traces)),
-        ),
-        expected_failures=tuple(sorted(report.expected)),
-    )
+    if not opaque:
+        report.doubts.extend(_contradictions(report, result.exit_code))
+    elif not report.begun and result.exit_code not in (None, *_CANNOT_START):
+        report.outcomes[COMMAND_ID] = Outcome.FAILED if result.exit_code else Outcome.PASSED
+    return make_tool_run(command, result, report)
 
 
-def _ending(result: RunResult, report: Report, differ: bool) -> str:
-    if result.ended is not Ended.EXITED:
-        return str(result.ended)
+def _contradictions(report: Report, exit_code: int | None) -> Iterator[str]:
+    """Check the report of one session against itself and against the exit code."""
     if not report.begun:
-        # pytest refused to start (its exit codes 1-4 say so); a clean exit would be a lie.
-        return INCOMPLETE if result.exit_code == 0 or result.report else str(Ended.EXITED)
-    if report.begun > len(report.statuses):
-        return INCOMPLETE
-    all_well = _bad(report.outcomes) and not any(report.statuses)
-    lies = differ or not report.complete or all_well
-    return INCONSISTENT if lies else str(Ended.EXITED)
-
-
-# ----------------------------------------------------- agreement of the accounts of one run
-
-# pytest's exit codes (pytest.ExitCode): the session came to its end, with or without failures.
-_ENDED_BY_ITSELF = (0, 1, 5)
-
-
-def agreement(
-    report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
-) -> tuple[str, ...]:
-    """Return what the channels disagree on. `junit` are outcomes by pytest's names."""
-    clauses = _within(report)
-    if report.statuses:
-        clauses = chain(clauses, _exit_code(report, exit_code), _against(report, junit, exit_code))
-    return tuple(clauses)
-
-
-def _within(report: Report) -> Iterator[str]:
-    """Check the report against itself."""
-    status = report.statuses[-1] if report.statuses else -1
-    whole = status in _ENDED_BY_ITSELF and not report.stopped and report.collected is not None
-    if report.foreign:
-        yield f"lines that our plugin did not write: {report.foreign}"
-    elif report.unreadable:
-        yield f"lines that cannot be read: {report.unreadable}"
-    if report.begun > len(report.statuses):
+        return
+    if not report.complete:
         yield "the process ended before its tests did"
-    elif report.begun != 1 or len(report.statuses) != 1:
-        yield f"it began {report.begun} times and finished {len(report.statuses)} times"
-    elif report.in_flight:
-        yield f"tests that were started and never came to a result: {len(report.in_flight)}"
-    elif whole and report.collected != report.started:
+        return
+    status, failed = report.statuses[-1], _failed(report.outcomes)
+    if len(report.statuses) > 1:
+        yield f"it began and finished {len(report.statuses)} times"
+    elif report.running:
+        yield f"tests that were started and never came to a result: {len(report.running)}"
+    elif status in _ENDED_BY_ITSELF and report.collected not in (None, report.started):
         yield f"of {report.collected} collected tests {report.started} were run"
-    # pytest may count more failures than it reports, because coverage plugins add their own.
-    if report.failed == 0 and _bad(report.outcomes):
-        yield f"pytest counts no failure, its reports show {_bad(report.outcomes)}"
-
-
-def _exit_code(report: Report, exit_code: int | None) -> Iterator[str]:
-    if report.statuses[-1] != exit_code:
-        yield f"the process exited with {exit_code}, its tests finished with {report.statuses[-1]}"
-    if report.statuses[-1] == 0 and _bad(report.outcomes):
-        yield f"the exit code says that all is well, and this failed: {_bad(report.outcomes)}"
-
-
-def _against(
-    report: Report, junit: Mapping[str, Outcome] | None, exit_code: int | None
-) -> Iterator[str]:
-    """Check the report against pytest's file."""
-    if not report.junit:
-        return
-    if junit is None:
-        if exit_code in _ENDED_BY_ITSELF:
-            yield "pytest's JUnit file is missing, or is no XML"
-        return
-    # An unexpected pass is a pass in pytest's file.
-    ours = Counter(
-        "passed" if outcome is Outcome.SKIPPED and test in report.unexpected else _kind(outcome)
-        for test, outcome in report.outcomes.items()
-    )
-    theirs = Counter(map(_kind, junit.values()))
-    if ours != theirs:
-        yield f"the report says {_counted(ours)}, the JUnit file {_counted(theirs)}"
-
-
-def _kind(outcome: Outcome) -> str:
-    return "failed" if outcome in BAD_OUTCOMES else outcome.value
-
-
-def _bad(outcomes: Mapping[str, Outcome]) -> int:
-    return sum(outcome in BAD_OUTCOMES for outcome in outcomes.values())
-
-
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "nothing"
+    if status != exit_code:
+        yield f"the process exited with {exit_code}, its tests finished with {status}"
+    if status == 0 and failed:
+        yield f"the exit code says that all is well, and this failed: {failed}"
 
 
 # ----------------------------------------------------------- the lines that our runners write
@@ -369,131 +282,78 @@ def verified(data: bytes, key: bytes) -> bytes:
 
 
 class _Line(BaseModel):
-    """One line. `runner` is of begin, `count` of collected, and `status` to `traces` of finish."""
+    """One line. `count` is the number of collected tests if all of them were to run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    event: Literal["begin", "collected", "start", "result", "finish"]
-    runner: str = ""
-    junit: bool = False
-    count: int | None = None
+    event: Literal["begin", "start", "result", "finish"]
     id: str = ""
-    at: float | None = None
     phase: Literal["collect", "setup", "call", "teardown"] = "call"
     outcome: Literal["passed", "failed", "skipped"] = "failed"
     xfail: bool = False
     text: str = ""
     status: int = -1
-    failed: int | None = None
-    stopped: bool = False
+    count: int | None = None
     traces: list[str] = []
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> _Line:
-        if not _REQUIRED[self.event].issubset(self.model_fields_set):
-            raise ValueError("a field is missing")
-        return self
-
-
-_REQUIRED = {
-    "begin": {"runner"},
-    "collected": {"count"},
-    "start": {"id"},
-    "result": {"id", "phase", "outcome", "xfail", "text"},
-    "finish": {"status"},
-}
 
 
 @dataclass(slots=True)
-class Report:
-    """What a run reported. `statuses` holds one exit status for each `finish` line.
+class Report(ParsedOutput):
+    """What our runners reported. `statuses` holds one exit status for each `finish` line.
 
-    `collected` and `failed` are the runner's own counts, None where it gives none; `started` is the
-    number of tests that began. Of the tests that are marked to fail, `unexpected` passed and
-    `expected` failed. `foreign` lines were not written by our plugin; `unreadable` counts them too.
+    `collected` is the runner's own count, None where it gives none; `started` is the number of
+    tests that began.
     """
 
-    begun: int = 0
-    statuses: tuple[int, ...] = ()
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    in_flight: tuple[str, ...] = ()
-    unreadable: int = 0
-    foreign: int = 0
-    junit: bool = False
+    exact: bool = True
+    begins: int = 0
+    statuses: list[int] = field(default_factory=list)
     collected: int | None = None
     started: int = 0
-    failed: int | None = None
-    stopped: bool = False
-    unexpected: frozenset[str] = frozenset()
-    expected: frozenset[str] = frozenset()
-    traces: tuple[str, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every session that began also finished, and every line could be read."""
-        return self.begun > 0 and self.begun == len(self.statuses) and not self.unreadable
 
 
 def read_report(data: bytes) -> Report:
     """Read the lines of a report. Never raises."""
-    report, started = Report(), dict[str, None]()
+    report, foreign, traces = Report(), 0, set[str]()
     for raw in data.splitlines():
         try:
             line = _Line.model_validate_json(raw)
         except ValidationError:
-            report.unreadable += 1
-            report.foreign += raw == FOREIGN
+            foreign += 1
             continue
         match line.event:
             case "begin":
-                report.begun += 1
-                report.junit |= line.junit
-            case "collected":
-                report.collected = line.count if report.collected is None else report.collected
+                report.begins += 1
             case "start":
-                started[line.id] = None
+                report.started += 1
+                report.start(line.id)
             case "result":
                 _add_result(report, line)
             case "finish":
-                report.statuses += (line.status,)
-                report.failed, report.stopped = line.failed, line.stopped
-                report.traces = tuple(sorted({*report.traces, *line.traces}))
-    report.started = len(started)
-    report.in_flight = tuple(test for test in started if test not in report.outcomes)
+                report.statuses.append(line.status)
+                report.collected = line.count
+                traces.update(map(clean, line.traces))
+    report.begun = report.begins > 0
+    report.complete = report.begins == len(report.statuses)
+    report.status = max(report.statuses, default=None)
+    report.traces = tuple(sorted(traces))
+    if foreign:
+        report.doubts.append(f"lines that our plugin did not write: {foreign}")
     return report
 
 
 def _add_result(report: Report, line: _Line) -> None:
-    """Add a phase of a test. Its first failure counts, and after that a skip."""
-    if line.xfail and line.outcome == "passed":
-        report.unexpected |= {line.id}
     if line.xfail and line.outcome == "skipped":
         report.expected |= {line.id}
-    earlier = report.outcomes.get(line.id)
-    if line.outcome == "failed" and earlier not in BAD_OUTCOMES:
-        report.outcomes[line.id] = Outcome.FAILED if line.phase == "call" else Outcome.ERROR
-    elif earlier in (None, Outcome.PASSED):
-        if line.outcome == "skipped" or line.xfail:
-            report.outcomes[line.id] = Outcome.SKIPPED
-        elif line.phase == "call":
-            report.outcomes[line.id] = Outcome.PASSED
-    if line.text and report.outcomes.get(line.id) in BAD_OUTCOMES:
-        report.failures.setdefault(line.id, clean(line.text))
+    if line.outcome == "failed":
+        outcome = Outcome.FAILED if line.phase == "call" else Outcome.ERROR
+    else:
+        skipped = line.xfail or line.outcome == "skipped"
+        outcome = Outcome.SKIPPED if skipped else Outcome.PASSED
+    report.add(line.id, outcome, line.text)
 
 
 # --------------------------------------------- JUnit XML, hostile data read with defusedxml
-
-
-def read_junit(data: bytes) -> Mapping[str, Outcome] | None:
-    """Return the outcomes by `classname.name`; None for a missing or invalid file."""
-    cases = read_cases(data)
-    if cases is None:
-        return None
-    found = ParsedOutput()
-    for case in cases:  # a test has one case for each phase that failed
-        found.add(f"{case.classname}.{case.name}", case.outcome)
-    return found.outcomes
 
 
 _ENDINGS = {"error": Outcome.ERROR, "failure": Outcome.FAILED, "skipped": Outcome.SKIPPED}

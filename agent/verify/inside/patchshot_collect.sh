@@ -18,7 +18,7 @@ mode=$1 pattern=$2
 shift 2
 exec 9>>"${SANDBOX_REPORT:-/dev/null}"
 own=$SANDBOX_REPORT
-unset SANDBOX_REPORT SANDBOX_JUNIT
+unset SANDBOX_REPORT
 
 if [ -n "$PATCHSHOT_BUILD" ]; then
     output=$(sh -c "$PATCHSHOT_BUILD" 2>&1 9>&-)

@@ -9,7 +9,6 @@ const TEXT_LIMIT = 6000;
 
 const path = process.env.SANDBOX_REPORT;
 delete process.env.SANDBOX_REPORT;
-delete process.env.SANDBOX_JUNIT;
 const descriptor = path ? openSync(path, "a") : -1;
 
 function write(line) {

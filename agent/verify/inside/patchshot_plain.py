@@ -683,7 +683,6 @@ def replay() -> None:
 
     key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
     lines = patchshot_watch.LineWriter(os.environ.pop("SANDBOX_REPORT"), key)
-    os.environ.pop("SANDBOX_JUNIT", "")
     place = os.environ.pop(VARIABLE)
     with _READ(place, "rb") as file:
         order = json.loads(file.read().decode("utf-8"))

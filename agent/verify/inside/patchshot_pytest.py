@@ -21,10 +21,10 @@ OUTCOMES = ("passed", "failed", "skipped")
 class PytestRecorder:
     """A pytest plugin that writes what happens to the tests."""
 
-    def __init__(self, path: str, key: bytes, junit: str) -> None:
+    def __init__(self, path: str, key: bytes) -> None:
         self._lines = patchshot_watch.OutcomeRecorder(path, key)
-        self._junit = junit
         self._session: Any = None
+        self._count: Any = None
         self._lines.watch(__name__)
 
     @property
@@ -32,20 +32,13 @@ class PytestRecorder:
         """Whether this run records what the tests execute."""
         return self._lines.trace is not None
 
-    # Before pytest's own plugin reads it.
-    @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: Any) -> None:
         if hasattr(config, "workerinput"):
             self._lines.stop()  # a worker of pytest-xdist: its controller reports for it
-        elif self._junit and hasattr(config.option, "xmlpath"):
-            config.option.xmlpath = self._junit
-        else:
-            self._junit = ""
 
     def pytest_sessionstart(self, session: Any) -> None:
         self._session = session
-        runner = "pytest " + pytest.__version__
-        self._lines.write(event="begin", runner=runner, junit=bool(self._junit))
+        self._lines.write(event="begin")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
@@ -61,11 +54,10 @@ class PytestRecorder:
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._lines.compare()
-        count = len({item.nodeid for item in session.items})
-        self._lines.write(event="collected", count=count)
+        self._count = len({item.nodeid for item in session.items})
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._lines.write(event="start", id=nodeid, at=self._lines.seconds())
+        self._lines.write(event="start", id=nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows
@@ -90,11 +82,9 @@ class PytestRecorder:
         session = self._session
         if session is None:
             return
-        self._lines.finish(
-            status=int(session.exitstatus),
-            failed=int(session.testsfailed),
-            stopped=bool(session.shouldstop or getattr(session, "shouldfail", False)),
-        )
+        stopped = session.shouldstop or getattr(session, "shouldfail", False)
+        count = None if stopped else self._count
+        self._lines.finish(status=int(session.exitstatus), count=count)
 
 
 # The first hook of all, called before any conftest.py of the target is imported.
@@ -102,11 +92,10 @@ class PytestRecorder:
 def pytest_load_initial_conftests(early_config: Any) -> None:
     """Start recording if a report is asked for."""
     path = os.environ.pop("SANDBOX_REPORT", "")
-    junit = os.environ.pop("SANDBOX_JUNIT", "")
     key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
     if not path:
         return
-    recorder = PytestRecorder(path, key, junit)
+    recorder = PytestRecorder(path, key)
     early_config.pluginmanager.register(recorder, "patchshot-recorder")
     options = early_config.known_args_namespace
     if recorder.traces and getattr(options, "cov_source", None):

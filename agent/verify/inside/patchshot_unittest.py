@@ -41,18 +41,17 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
     @classmethod
     def from_environment(cls) -> UnittestRecorder:
         """Read the variables and remove them, so that tests do not learn where we write."""
-        os.environ.pop("SANDBOX_JUNIT", "")
         path = os.environ.pop("SANDBOX_REPORT")
         return cls(path, patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", "")))
 
-    def begin(self, runner: str) -> None:
+    def begin(self) -> None:
         """Wrap the methods that every result class inherits, and calls; then watch the runner."""
         self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
         self.failed = 0
         for name in vars(UnittestRecorder):
             if name.startswith("on_"):
                 self._wrap(name[len("on_") :], getattr(self, name))
-        self.write(event="begin", runner=runner)
+        self.write(event="begin")
         self.watch("patchshot_unittest")
 
     def _wrap(self, name: str, listener: Callable[..., None]) -> None:
@@ -72,7 +71,7 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
     def on_startTest(self, test: Any) -> None:
         name = self.identify(test)
         self.begin_test(name, name.rpartition("::")[2])
-        self.write(event="start", id=name, at=self.seconds())
+        self.write(event="start", id=name)
 
     def on_stopTest(self, test: Any) -> None:
         self.end_test()
@@ -157,10 +156,10 @@ def main(argv: list[str]) -> int:
     """Run files or a program. Its exit code, or 0, 1, or 5 when no test of the files was run."""
     recorder = UnittestRecorder.from_environment()
     hooked = argv[0] == "--hook"
-    recorder.begin("unittest (hooked)" if hooked else "unittest")
+    recorder.begin()
     status = run_program(argv[1:]) if hooked else run_files(argv, recorder)
     recorder.compare()
-    recorder.finish(status=status, failed=recorder.failed)
+    recorder.finish(status=status)
     return status
 
 

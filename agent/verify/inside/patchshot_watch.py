@@ -18,7 +18,6 @@ import os
 import random
 import re
 import sys
-import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -73,12 +72,6 @@ class LineWriter:
         self._process = os.getpid()
         self._key = key
         self._last = b""
-        # Bound here: tests may replace the clock.
-        self._clock, self._began = time.perf_counter, time.perf_counter()
-
-    def seconds(self) -> float:
-        """Return the seconds since the writer was made."""
-        return round(self._clock() - self._began, 3)
 
     def stop(self) -> None:
         """Write nothing from now on."""

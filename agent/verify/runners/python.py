@@ -42,7 +42,7 @@ def _python_files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tup
 
 
 def _read_signed(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    return make_run(command.argv, result, own_runner=True)
+    return make_run(command, result)
 
 
 # ------------------------------------------------------------------------- pytest, unittest
@@ -226,7 +226,7 @@ def _run_command(suite: Suite, targets: Sequence[str], context: RunContext) -> C
 
 def read_command(suite: Suite, command: Command, result: RunResult) -> TestRun:
     """Read pytest's report if the command started pytest, else its exit code alone."""
-    return make_run(command.argv, result, own_runner=False, opaque=True)
+    return make_run(command, result, opaque=True)
 
 
 # In the order in which make looks for them (GNU make, "What Name to Give Your Makefile").

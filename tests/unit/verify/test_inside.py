@@ -97,7 +97,7 @@ def test_both_runners_report_the_same(tmp_path: Path, runner: object) -> None:
     (tmp_path / "test_mixed.py").write_text(MIXED)
     (tmp_path / "test_broken.py").write_text("import surely_not_there\n")
     status, report, output = runner(tmp_path, "test_mixed.py", "test_broken.py")  # type: ignore[operator]
-    assert (status, report.statuses) == (1, (1,)), output
+    assert (status, report.statuses) == (1, [1]), output
     assert report.outcomes == EXPECTED
     assert report.complete
     assert "surely_not_there" in report.failures["test_broken.py"]
@@ -112,7 +112,7 @@ def test_a_process_that_leaves_early_does_not_finish(tmp_path: Path, runner: obj
     status, report, _ = runner(tmp_path, "test_exit.py")  # type: ignore[operator]
     assert status == 0
     assert not report.complete
-    assert report.in_flight == ("test_exit.py::test_b",)
+    assert list(report.running) == ["test_exit.py::test_b"]
 
 
 @pytest.mark.parametrize("runner", [with_pytest, with_unittest])
@@ -126,7 +126,7 @@ def test_a_forked_child_reports_nothing(tmp_path: Path, runner: object) -> None:
     )
     _, report, _ = runner(tmp_path, "test_fork.py")  # type: ignore[operator]
     assert report.outcomes == {"test_fork.py::test_a": Outcome.PASSED}
-    assert report.begun == len(report.statuses) == 1
+    assert report.begins == len(report.statuses) == 1
 
 
 def test_the_plugin_warns_of_nothing(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_workers_of_xdist_leave_reporting_to_their_controller(tmp_path: Path) ->
     assert report.outcomes == dict.fromkeys(
         ("test_a.py::test_a", "test_a.py::test_b"), Outcome.PASSED
     ), output
-    assert (report.begun, len(report.statuses)) == (1, 1)
+    assert (report.begins, len(report.statuses)) == (1, 1)
 
 
 def test_unittest_finds_packages_and_files_of_one_name(tmp_path: Path) -> None:
@@ -263,19 +263,19 @@ def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: 
     (tmp_path / "test_a.py").write_text(
         "import os\n"
         "def test_a():\n"
-        "    assert not {'SANDBOX_REPORT', 'SANDBOX_JUNIT', 'PATCHSHOT_SEAL'} & set(os.environ)\n"
+        "    assert not {'SANDBOX_REPORT', 'PATCHSHOT_SEAL'} & set(os.environ)\n"
         "    assert not os.path.exists('key')\n"
         "    with open('report', 'a') as report:\n"
         '        report.write(\'{"event": "forged"}\\n\')\n'
     )
-    environment = {"PATCHSHOT_SEAL": str(tmp_path / "key"), "SANDBOX_JUNIT": "/nowhere"}
+    environment = {"PATCHSHOT_SEAL": str(tmp_path / "key")}
     argv = (str(INSIDE / "patchshot_unittest.py"), "test_a.py")
     execute(tmp_path, *argv, environment=environment)
     lines = reports.verified((tmp_path / "report").read_bytes(), key).splitlines()
     assert lines.count(reports.FOREIGN) == 1
     report = read_report(b"\n".join(line for line in lines if line != reports.FOREIGN))
     assert report.outcomes == {"test_a.py::test_a": Outcome.PASSED}, report.failures
-    assert (report.statuses, report.failed) == ((0,), 0)
+    assert report.statuses == [0]
 
 
 def collect(folder: Path, mode: str, pattern: str, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -283,7 +283,6 @@ def collect(folder: Path, mode: str, pattern: str, *argv: str) -> subprocess.Com
     environment = {
         "PATH": os.environ["PATH"],
         "SANDBOX_REPORT": str(report),
-        "SANDBOX_JUNIT": str(folder / "junit"),
     }
     script = str(INSIDE / "patchshot_collect.sh")
     return subprocess.run(
@@ -297,7 +296,7 @@ def collect(folder: Path, mode: str, pattern: str, *argv: str) -> subprocess.Com
 
 
 def test_standard_output_is_collected_and_the_exit_code_is_the_commands(tmp_path: Path) -> None:
-    script = 'echo "$1"; echo aside >&2; echo "[$SANDBOX_REPORT$SANDBOX_JUNIT]"; exit 3'
+    script = 'echo "$1"; echo aside >&2; echo "[$SANDBOX_REPORT]"; exit 3'
     done = collect(tmp_path, "stdout", "-", "/bin/sh", "-c", script, "sh", "a b; $(id)")
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "aside\n")
     assert (tmp_path / "report").read_text() == "a b; $(id)\n[]\n"

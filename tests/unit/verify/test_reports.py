@@ -1,8 +1,7 @@
-"""Reports, JUnit files and exit codes: outcomes, what agrees, and every way of not agreeing."""
+"""Reports and exit codes: outcomes, what agrees, and every way of not agreeing."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -14,19 +13,16 @@ from agent.types import Outcome
 from agent.verify import reports
 from agent.verify.reports import (
     COMMAND_ID,
-    Report,
-    agreement,
     clean,
     make_run,
-    read_junit,
     read_report,
 )
-from sandbox.types import Ended, RunResult
+from sandbox.types import Command, Ended, RunResult
 from tests.support.validation import result_of, run_plugin, signed
 
 # ---------------------------------------------------------------------------------- outcomes
 
-BEGIN = {"event": "begin", "runner": "pytest 8"}
+BEGIN = {"event": "begin"}
 
 
 def lines(*values: dict[str, object]) -> bytes:
@@ -54,19 +50,16 @@ def finish(status: int = 0) -> dict[str, object]:
     return {"event": "finish", "status": status}
 
 
-def phases(test: str, *outcomes: str) -> list[dict[str, object]]:
-    names = ("setup", "call", "teardown")
-    return [result(test, phase, outcome) for phase, outcome in zip(names, outcomes, strict=False)]
-
-
 def test_the_phases_of_a_test_make_one_outcome() -> None:
     data = lines(
         BEGIN,
-        *phases("passes", "passed", "passed", "passed"),
-        *phases("fails", "passed", "failed", "passed"),
+        result("passes", "call", "passed"),
+        result("fails", "call", "failed"),
         result("setup", "setup", "failed"),
-        *phases("teardown", "passed", "passed", "failed"),
-        *phases("both", "passed", "failed", "failed"),
+        result("teardown", "call", "passed"),
+        result("teardown", "teardown", "failed"),
+        result("both", "call", "failed"),
+        result("both", "teardown", "failed"),
         result("skips", "setup", "skipped"),
         result("module", "collect", "failed"),
         result("expected", "call", "skipped", xfail=True),
@@ -89,37 +82,34 @@ def test_the_phases_of_a_test_make_one_outcome() -> None:
 
 
 def test_a_report_without_its_last_line_is_not_complete() -> None:
-    begun = lines(BEGIN, start("a"), *phases("a", "passed", "passed", "passed"), start("b"))
-    crashed = make_run(("pytest",), result_of(report=begun, exit_code=3), own_runner=True)
+    begun = lines(BEGIN, start("a"), result("a", "call", "passed"), start("b"))
+    crashed = make_run(Command(("pytest",)), result_of(report=begun, exit_code=3))
     assert crashed.ended == "incomplete"
     assert crashed.outcomes == {"a": Outcome.PASSED, "b": Outcome.ERROR}
     assert crashed.failures == {"b": "the run ended during this test"}
-    left = make_run(("pytest",), result_of(report=begun), own_runner=True)
+    left = make_run(Command(("pytest",)), result_of(report=begun))
     assert (left.ended, left.outcomes) == ("incomplete", {"a": Outcome.PASSED})
     assert left.failures == crashed.failures
     assert left.channels.disagreements == ("the process ended before its tests did",)
 
 
 def test_an_exit_code_that_contradicts_the_report_is_said() -> None:
-    good = lines(BEGIN, *phases("a", "passed", "passed", "passed"), finish(0))
-    bad = lines(BEGIN, *phases("a", "passed", "failed", "passed"), finish(0))
-    assert make_run((), result_of(report=good), own_runner=True).ended == "exited"
-    assert (
-        make_run((), result_of(report=good, exit_code=1), own_runner=True).ended == "inconsistent"
-    )
-    assert make_run((), result_of(report=bad), own_runner=True).ended == "inconsistent"
+    good = lines(BEGIN, result("a", "call", "passed"), finish(0))
+    bad = lines(BEGIN, result("a", "call", "failed"), finish(0))
+    assert make_run(Command(()), result_of(report=good)).ended == "exited"
+    assert make_run(Command(()), result_of(report=good, exit_code=1)).ended == "inconsistent"
+    assert make_run(Command(()), result_of(report=bad)).ended == "inconsistent"
 
 
 def test_a_command_that_reports_nothing_is_one_test() -> None:
-    passed = make_run(("make",), result_of(), own_runner=False, opaque=True)
-    failed = make_run(("make",), result_of(exit_code=2), own_runner=False, opaque=True)
+    passed = make_run(Command(("make",)), result_of(), opaque=True)
+    failed = make_run(Command(("make",)), result_of(exit_code=2), opaque=True)
     killed = make_run(
-        ("make",),
+        Command(("make",)),
         result_of(exit_code=None, ended=Ended.WALL_LIMIT),
-        own_runner=False,
         opaque=True,
     )
-    missing = make_run(("mkae",), result_of(exit_code=127), own_runner=False, opaque=True)
+    missing = make_run(Command(("mkae",)), result_of(exit_code=127), opaque=True)
     assert missing.outcomes == {}
     assert passed.outcomes == {COMMAND_ID: Outcome.PASSED}
     assert failed.outcomes == {COMMAND_ID: Outcome.FAILED}
@@ -127,18 +117,17 @@ def test_a_command_that_reports_nothing_is_one_test() -> None:
 
 
 def test_a_command_that_runs_pytest_twice_must_finish_twice() -> None:
-    once = [BEGIN, *phases("a", "passed", "passed", "passed"), finish(0)]
+    once = [BEGIN, result("a", "call", "passed"), finish(0)]
     twice = lines(*once, *once)
     cut = lines(*once, BEGIN)
-    assert make_run((), result_of(report=twice), own_runner=False, opaque=True).ended == "exited"
-    assert make_run((), result_of(report=cut), own_runner=False, opaque=True).ended == "incomplete"
+    assert make_run(Command(()), result_of(report=twice), opaque=True).ended == "exited"
+    assert make_run(Command(()), result_of(report=cut), opaque=True).ended == "incomplete"
 
 
-def test_a_foreign_line_makes_a_report_incomplete() -> None:
-    for foreign in (b"hello\n", b'{"event": "result"}\n', b'{"event": "finish", "status": "0"}\n'):
+def test_a_foreign_line_is_a_doubt() -> None:
+    for foreign in (b"hello\n", b'{"event": "end"}\n', b'{"event": "finish", "status": "0"}\n'):
         report = read_report(lines(BEGIN) + foreign + lines(finish(0)))
-        assert report.unreadable == 1
-        assert not report.complete
+        assert report.doubts == ["lines that our plugin did not write: 1"]
 
 
 @given(st.binary(max_size=200))
@@ -148,102 +137,35 @@ def test_reading_never_raises(data: bytes) -> None:
 
 def test_output_is_made_safe_to_print() -> None:
     assert clean("\x1b[31mred\x1b[0m\x07\r\nnext\u202e") == "red\nnext"
-    run = make_run((), result_of(b"\x1b]0;title\x07out"), own_runner=True)
+    run = make_run(Command(()), result_of(b"\x1b]0;title\x07out"))
     assert "\x1b" not in run.output_tail
     assert "\x07" not in run.output_tail
 
 
 # --------------------------------------------------------------------------------- agreement
 
-Junit = dict[str, Outcome] | None
-
 PASSED, FAILED, SKIPPED, ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED, Outcome.ERROR
 
-GOOD = Report(
-    begun=1,
-    statuses=(1,),
-    outcomes={"t/a.py::x": PASSED, "t/a.py::C::y": FAILED, "t/a.py::z[1.5]": SKIPPED},
-    collected=3,
-    started=3,
-    failed=1,
-    junit=True,
-)
-SAME = {"t.a.x": PASSED, "t.a.C.y": FAILED, "t.a.z[1.5]": SKIPPED}
-
-
-def but(**changes: object) -> Report:
-    return dataclasses.replace(GOOD, **changes)  # type: ignore[arg-type]
-
-
-def test_three_accounts_that_agree() -> None:
-    assert agreement(GOOD, SAME, 1) == ()
-    assert agreement(but(junit=False), None, 1) == ()
+ONE = [start("a"), result("a", "call", "failed")]
 
 
 @pytest.mark.parametrize(
-    ("report", "junit", "code", "words"),
+    ("values", "code", "words"),
     [
-        (but(statuses=()), SAME, 1, "the process ended before its tests did"),
-        (but(begun=2, statuses=(1, 1)), SAME, 1, "it began 2 times and finished 2 times"),
-        (but(foreign=2, unreadable=2), SAME, 1, "lines that our plugin did not write: 2"),
-        (but(unreadable=1), SAME, 1, "lines that cannot be read: 1"),
-        (but(in_flight=("q",)), SAME, 1, "tests that were started and never came to a result: 1"),
-        (but(collected=4), SAME, 1, "of 4 collected tests 3 were run"),
-        (but(failed=0), SAME, 1, "pytest counts no failure, its reports show 1"),
-        (GOOD, SAME, 0, "the process exited with 0, its tests finished with 1"),
-        (but(statuses=(0,)), SAME, 0, "the exit code says that all is well, and this failed: 1"),
-        (GOOD, None, 1, "pytest's JUnit file is missing, or is no XML"),
-        (
-            GOOD,
-            {**SAME, "t.a.C.y": PASSED},
-            1,
-            "the report says 1 failed, 1 passed, 1 skipped, the JUnit file 2 passed, 1 skipped",
-        ),
-        (
-            GOOD,
-            {"t.a.x": PASSED},
-            1,
-            "the report says 1 failed, 1 passed, 1 skipped, the JUnit file 1 passed",
-        ),
+        ([BEGIN, *ONE, finish(1)], 1, ""),
+        ([BEGIN, *ONE, {**finish(1), "count": 1}], 1, ""),
+        ([BEGIN, *ONE], 1, "the process ended before its tests did"),
+        ([BEGIN, *ONE, finish(1)] * 2, 1, "it began and finished 2 times"),
+        ([BEGIN, *ONE, start("q"), finish(1)], 1, "that were started and never came to a result"),
+        ([BEGIN, *ONE, {**finish(1), "count": 4}], 1, "of 4 collected tests 1 were run"),
+        ([BEGIN, *ONE, finish(1)], 0, "the process exited with 0, its tests finished with 1"),
+        ([BEGIN, *ONE, finish(0)], 0, "the exit code says that all is well, and this failed: 1"),
     ],
 )
-def test_each_way_not_to_agree(report: Report, junit: Junit, code: int, words: str) -> None:
-    assert words in agreement(report, junit, code)
-
-
-@pytest.mark.parametrize(
-    ("report", "junit", "code"),
-    [
-        (but(collected=5, stopped=True), SAME, 1),  # --stepwise, session.shouldstop
-        (but(failed=2), SAME, 1),  # pytest-cov: too little coverage is one more
-        (but(collected=None), SAME, 1),  # pytest-xdist: the controller collects nothing
-        (but(statuses=(2,)), None, 2),  # interrupted: no file is written
-        (GOOD, {"own": PASSED, "name": FAILED, "given": SKIPPED}, 1),
-        (
-            Report(1, (0,), {"u": SKIPPED}, junit=True, unexpected=frozenset({"u"})),
-            {"u": PASSED},  # a test that passes although it is marked to fail
-            0,
-        ),
-    ],
-)
-def test_what_projects_do_is_no_disagreement(report: Report, junit: Junit, code: int) -> None:
-    assert agreement(report, junit, code) == ()
-
-
-# ------------------------------------------------------------------------------------------- JUnit
-
-BOMB = b'<!DOCTYPE x [<!ENTITY a "b">]><testsuite><testcase name="&a;"/></testsuite>'
-OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><testsuite>&a;</testsuite>'
-
-
-@pytest.mark.parametrize("data", [b"", b"no", b"<a>", BOMB, OUTSIDE, b"\xff\xfe", b"<a/>" * 2])
-def test_a_file_that_is_none(data: bytes) -> None:
-    assert read_junit(data) is None
-
-
-@given(st.binary(max_size=300))
-def test_reading_a_file_never_raises(data: bytes) -> None:
-    read_junit(data)
+def test_each_way_not_to_agree(values: list[dict[str, object]], code: int, words: str) -> None:
+    run = make_run(Command(()), result_of(report=lines(*values), exit_code=code))
+    doubts = "; ".join(run.channels.disagreements)
+    assert words in doubts if words else not doubts
 
 
 SUITE = """
@@ -279,14 +201,14 @@ def test_subtests(subtests):
 """
 
 
-def test_what_pytest_itself_writes_agrees_with_our_plugin(tmp_path: Path) -> None:
+def test_every_way_that_a_test_of_pytest_ends_is_reported(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "test_all.py").write_text(SUITE)
     (tmp_path / "test_broken.py").write_text("import surely_not_there\n")
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.importorskip('not_there')\n")
     result = run_plugin(tmp_path, "pkg/test_all.py", "test_broken.py", "test_skipped.py")
-    run = make_run((), result, own_runner=True)
-    assert run.channels.read == ("report", "junit", "exit code")
+    run = make_run(Command(()), result)
+    assert run.channels.read == ("report", "exit code")
     assert run.channels.disagreements == ()
     assert run.ended == "exited"
     assert run.outcomes["pkg/test_all.py::test_many[x::y]"] is FAILED
@@ -315,7 +237,7 @@ def test_a_line_without_a_seal_is_seen_wherever_it_stands(place: int, forged: by
     found = reports.verified(data, key).splitlines()
     assert found.count(reports.FOREIGN) == 1
     assert [line for line in found if line != reports.FOREIGN] == WRITTEN
-    assert read_report(reports.verified(data, key)).foreign == 1
+    assert read_report(reports.verified(data, key)).doubts[0].endswith("did not write: 1")
 
 
 def test_lines_cannot_be_left_out_repeated_or_signed_with_another_key() -> None:
@@ -341,7 +263,7 @@ def test_a_runner_that_is_left_alone_leaves_no_trace(tmp_path: Path) -> None:
         "class Case(unittest.TestCase):\n"
         "    def test_b(self): self.assertEqual(1, 1)\n"
     )
-    run = make_run((), run_plugin(tmp_path, "test_a.py"), own_runner=True)
+    run = make_run(Command(()), run_plugin(tmp_path, "test_a.py"))
     place = tmp_path / "conftest.py"
     by_pytest_itself = "_pytest.config.Config._getini_unknown_type"  # for py.path, at each start
     assert set(run.channels.traces) - {by_pytest_itself} == {
@@ -375,8 +297,8 @@ def test_what_is_changed_in_the_runner_is_named(tmp_path: Path, code: str, trace
 
 
 def test_a_report_that_is_too_long_is_not_believed() -> None:
-    data = b'{"event": "begin", "runner": "x"}\n{"event": "start", "id": "t::a"}'
+    data = b'{"event": "begin"}\n{"event": "start", "id": "t::a"}'
     result = RunResult(Ended.EXITED, 0, b"", b"", 1.0, data, report_dropped=9)
-    run = make_run((), result, own_runner=True)
+    run = make_run(Command(()), result)
     assert run.ended == "incomplete"
     assert run.channels.disagreements[0] == "the report is longer than what is kept of one"

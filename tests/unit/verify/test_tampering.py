@@ -82,10 +82,6 @@ def calm(cls, func, when, reraise=None):
     return call
 _pytest.runner.CallInfo.from_call = classmethod(calm)
 """,
-    "a JUnit writer that knows no failure": """
-import _pytest.junitxml
-_pytest.junitxml._NodeReporter.append_failure = _pytest.junitxml._NodeReporter.append_pass
-""",
     "a terminal that knows no failure": """
 import _pytest.terminal
 _pytest.terminal.TerminalReporter.pytest_runtest_logreport = lambda self, report: None
@@ -97,19 +93,19 @@ def write(self, **line):
     if line.get("outcome") == "failed":
         line["outcome"] = "passed"
     if "status" in line:
-        line.update(status=0, failed=0)
+        line.update(status=0)
     said(self, **line)
 patchshot_watch.LineWriter.write = write
 """,
     "forged lines in the pipe, then away": """
 import json, os
-lines = [{"event": "begin", "runner": "pytest 8"}]
+lines = [{"event": "begin"}]
 for test in ("tests/test_issue.py::test_issue", "tests/test_calc.py::test_zero",
              "tests/test_calc.py::test_self"):
     lines.append({"event": "start", "id": test})
     lines.append({"event": "result", "id": test, "phase": "call", "outcome": "passed",
                   "xfail": False, "text": ""})
-lines.append({"event": "finish", "status": 0, "failed": 0})
+lines.append({"event": "finish", "status": 0})
 data = "".join(json.dumps(line) + "\\n" for line in lines[1:]).encode()
 for name in os.listdir("/proc/self/fd"):
     try:
@@ -144,7 +140,6 @@ WITHOUT_PYTEST = (
 def test_the_unittest_runner_is_not_fooled_either(
     tried: Tried, python_without_pytest: Path, name: str
 ) -> None:
-    """It has no JUnit file: the report and the exit code have to do."""
     case = (
         "import unittest\nfrom calc import add\n\n\nclass Case(unittest.TestCase):\n"
         "    def test_{0}(self):\n        self.assertEqual(add({1}, {1}), {2})\n"

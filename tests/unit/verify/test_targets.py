@@ -151,7 +151,7 @@ def test_an_image_brings_its_own_python_and_products(
     assert report.verdict is Verdict.VERIFIED, report.reason
     assert report.interpreter.startswith(TESTBED_PYTHON)
     assert report.after is not None
-    assert report.after.channels.read == ("report", "junit", "exit code")
+    assert report.after.channels.read == ("report", "exit code")
     assert list(report.after.outcomes) == ["tests/test_pkg.py::test_version"]
 
 
