@@ -27,6 +27,7 @@ MAX_RENAMES = 5_000  # most renames read from one commit
 _MAX_FUNCTIONS = 40  # for one file in one commit; more are a rewrite
 _BATCH = 100  # commits in one call of git: limits memory and the delay of cancellation
 RENAME_LIMIT = 500  # files on each side whose contents git compares; identical files always match
+_FILE_MODES = frozenset({"100644", "100755", "120000"})
 _BIG_FILE = 1_000_000  # bytes; the same as MAX_FILE_BYTES of a snapshot
 
 _Contents = TypeVar("_Contents")
@@ -94,13 +95,44 @@ def walk(
     commits: Sequence[str],
     read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
 ) -> Iterator[list[tuple[Listed, _Contents | None]]]:
-    """Yield batches of these commits in their order, with what `read` returns. Raises
-    RepositoryError.
+    """Yield batches of these commits in their order, with what `read` returns, which a commit lacks
+    whose blobs are not all there, as in a partial clone. Raises RepositoryError.
     """
     for start in range(0, len(commits), _BATCH):
-        listed = _list_commits(git, commits[start : start + _BATCH])
-        contents = read(listed)
+        batch = commits[start : start + _BATCH]
+        try:
+            listed = _list_commits(git, batch)
+            contents = read(listed)
+        except RepositoryError:
+            lacking = _lack_blobs(git, batch)
+            if not lacking:
+                raise
+            whole = _list_commits(git, [name for name in batch if name not in lacking])
+            contents = read(whole)
+            # Identical files are found without their contents.
+            others = _list_commits(git, [name for name in batch if name in lacking], "-M100%")
+            by_name = {one.commit: one for one in (*whole, *others)}
+            listed = [by_name[name] for name in batch]
         yield [(one, contents.get(one.commit)) for one in listed]
+
+
+def _lack_blobs(git: GitRepository, commits: Sequence[str]) -> frozenset[str]:
+    """Return the commits with a changed file of which the repository lacks a version."""
+    output = git.changes(commits, "--raw", "--no-abbrev", "--no-renames", "--format=tformat:%H")
+    commit, blobs = "", dict[tuple[str, str], None]()
+    for line in output.decode("utf-8", "replace").splitlines():
+        if not line.startswith(":"):
+            commit = line or commit
+            continue
+        before, after, *ids = line[1:].split(" ")[:4]
+        modes = (before, after)
+        blobs |= {
+            (commit, oid): None for mode, oid in zip(modes, ids, strict=True) if mode in _FILE_MODES
+        }
+    stdin = "".join(f"{oid}\n" for _, oid in blobs).encode()
+    found = git.call("cat-file", "--batch-check", "--buffer", stdin=stdin).stdout.decode()
+    missing = {line.split()[0] for line in found.splitlines() if line.endswith(" missing")}
+    return frozenset(commit for commit, oid in blobs if oid in missing)
 
 
 def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
@@ -124,9 +156,9 @@ _FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
 _STATUS = re.compile(rb"\n?([A-Z])[0-9]{0,3}")  # `\nM`, `A`, `R087`; no commit's id
 
 
-def _list_commits(git: GitRepository, commits: Sequence[str]) -> list[Listed]:
+def _list_commits(git: GitRepository, commits: Sequence[str], renames: str = "-M") -> list[Listed]:
     output = git.changes(
-        commits, "-z", "--name-status", "-M", f"-l{RENAME_LIMIT}", _FORMAT,
+        commits, "-z", "--name-status", renames, f"-l{RENAME_LIMIT}", _FORMAT,
         attributes=_ATTRIBUTES, configuration=DIFF_CONFIGURATION,
     )  # fmt: skip
     listed = list(parse_listing(output))

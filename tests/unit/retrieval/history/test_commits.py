@@ -12,6 +12,7 @@ from agent.retrieval.history.commits import (
     Touch,
     read_commits,
 )
+from agent.retrieval.history.hunks import read_hunks
 from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
 from tests.support.histories import CLIENT
@@ -133,3 +134,29 @@ def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path
     assert read(root)[0].touches == (Touch("a.py", ("f",)),)
     assert not canary.exists()
     assert fingerprint(root / ".git") == before
+
+
+def test_a_commit_without_its_blobs_is_read_by_its_paths(make_repository: Make) -> None:
+    source = "def f():\n    return {}\n"
+    root = make_repository({"a.py": source.format(0), "b.py": "b = 0\n"})
+    lost = commit(root, "two", {"a.py": source.format(1)})
+    commit(root, "three", {"b.py": "b = 1\n"})
+    run_git(root, "mv", "b.py", "c.py")
+    commit(root, "four", {})
+    commit(root, "five", {"a.py": source.format(2)})
+    commit(root, "six", {"a.py": source.format(3)})
+    blob = run_git(root, "rev-parse", f"{lost}:a.py").strip()
+    (root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    facts = read(root)
+    assert [(one.subject, one.touches, one.renames) for one in facts] == [
+        ("six", (Touch("a.py", ("f",)),), ()),
+        ("five", (Touch("a.py"),), ()),
+        ("four", (Touch("c.py"),), (("b.py", "c.py"),)),
+        ("three", (Touch("b.py"),), ()),
+        ("two", (Touch("a.py"),), ()),
+        ("base", (Touch("a.py"), Touch("b.py")), ()),
+    ]
+    with open_repository(root) as git:
+        commits = git.ancestors(git.resolve("HEAD"), 100)
+        hunks = [one for batch in read_hunks(git, commits, ("*.py",)) for one in batch]
+    assert [one.commit for one in hunks] == [one.commit for one in facts]
