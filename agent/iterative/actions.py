@@ -183,7 +183,7 @@ _EDITS = _list_of(
 _REGIONS = _list_of(_object(["path"], path=_TEXT, start=_NUMBER, end=_NUMBER))
 _TEST = _object(["path"], path=_TEXT, content=_TEXT)
 _WRONG = _list_of(_object(["path", "reason"], path=_TEXT, reason=_TEXT))
-_OUTDATED = _list_of(_object(["id", "why"], id=_TEXT, why=_TEXT, replacement=_TEXT))
+_OUTDATED = _list_of(_object(["id", "why"], id=_TEXT, why=_TEXT, replacement=_TEXT, edits=_EDITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ _DESCRIBED = (
         "test of an earlier reply still counts unless an entry "
         "of wrong_tests has its path and the reason why it is wrong. outdated_tests, nearly always "
         "left out, names existing tests that assert what the issue calls wrong: id, why, and as "
-        "replacement the edited source of the test",
+        "replacement the edited source of the test, or edits of its file",
     ),
 )
 

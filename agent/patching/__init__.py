@@ -19,6 +19,7 @@ from agent.patching.paths import RefusedPath as RefusedPath
 from agent.patching.paths import check_path as check_path
 from agent.patching.paths import is_allowed as is_allowed
 from agent.patching.schema import edit_as_json as edit_as_json
+from agent.patching.schema import outdated_as_json as outdated_as_json
 from agent.patching.schema import outdated_tests as outdated_tests
 from agent.patching.schema import reply_schema as reply_schema
 from agent.patching.schema import schema_of_test as schema_of_test

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from agent.patching.file_text import FileText, Spliced, open_text, plain
 from agent.patching.file_tree import Tree
 from agent.patching.lines import is_version_of, not_whole
-from agent.patching.matching import DEEP_TIERS, Located, Match, locate
+from agent.patching.matching import DEEP_TIERS, Located, Match, locate, locate_lines
 from agent.patching.paths import (
     DIFF_SIDES,
     RefusedPath,
@@ -18,7 +18,7 @@ from agent.patching.paths import (
     resolve_new,
 )
 from agent.patching.refusals import Miss
-from agent.patching.syntax import Checker, find_symbol, fitted
+from agent.patching.syntax import Checker, SymbolSite, find_symbol, fitted
 from agent.repository import language_of
 from agent.types import (
     AppliedEdit,
@@ -28,6 +28,7 @@ from agent.types import (
     MatchTier,
     RenameFile,
     Repair,
+    ReplaceLines,
     ReplaceSymbol,
     SearchReplace,
 )
@@ -79,6 +80,8 @@ class EditSession:
                 return self._replace(index, path, edit)
             case ReplaceSymbol():
                 return self._replace_symbol(index, path, edit)
+            case ReplaceLines():
+                return self._replace_lines(index, path, edit)
 
     def _create(self, path: str, content: str) -> AppliedEdit | Miss:
         data = _encoded(content)
@@ -151,29 +154,49 @@ class EditSession:
         written = _encoded(edit.replace, before=old)
         if isinstance(written, Miss):
             return written
-        if not self._is_shown(path, edit.symbol):
-            reason = f"{edit.symbol} was not wholly shown, so that what it holds would be lost"
-            advice = 'replace lines that you were shown, or ask for it in "missing"'
-            return Miss("not-shown", reason, advice=advice)
+        first = self._as_shown(path)
+        shown = find_symbol(first.text, language_of(path), edit.symbol) if first else None
+        # A function that is not in the file as it was shown is one that an edit of the reply wrote.
+        if isinstance(shown, SymbolSite) and not self._is_shown(path, shown.first, shown.last):
+            return _not_shown(edit.symbol)
         match = Match(site.start, site.end, fitted(old, plain(edit.replace)))
         if not self.checker.intact(path, file, match):
             reason = f"with the new text of {edit.symbol} the file would no longer parse"
             return Miss("broken-syntax", reason, advice="give the whole function")
         return self._splice(index, path, file, Located(MatchTier.SYMBOL, match))
 
-    def _is_shown(self, path: str, symbol: str) -> bool:
-        """Whether the model was shown a whole function, or wrote it. True if that is not known."""
+    def _replace_lines(self, index: int, path: str, edit: ReplaceLines) -> AppliedEdit | Miss:
+        file = self._text(path)
+        if isinstance(file, Miss):
+            return file
+        written = _encoded(edit.replace, before=file.text)
+        if isinstance(written, Miss):
+            return written
+        off = () if self.checker.affords(file.data) else DEEP_TIERS
+        now = replace(edit, first=self._moved(path, edit.first), last=self._moved(path, edit.last))
+        place = locate_lines(file, now, lambda match: self.checker.intact(path, file, match), off)
+        if isinstance(place, Miss):
+            return place
+        first = edit.first + file.line_at(place.match.start) - now.first
+        last = edit.last + file.line_at(max(place.match.end - 1, 0)) - now.last
+        if not self._is_shown(path, first, last):
+            return _not_shown(f"lines {edit.first}-{edit.last}")
+        return self._splice(index, path, file, place)
+
+    def _as_shown(self, path: str) -> FileText | None:
+        """Return a file before all edits; None for a new one."""
         data = self.tree.files.read(path) if path in self.tree.files.files else None
-        first = open_text(data, python=self.tree.language(path) == "python") if data else None
-        if not self.shown or first is None:
+        return open_text(data, python=self.tree.language(path) == "python") if data else None
+
+    def _is_shown(self, path: str, first: int, last: int) -> bool:
+        """Whether the model was shown all of these lines. True if that is not known."""
+        file = self._as_shown(path)
+        if not self.shown or file is None:
             return True
-        site = find_symbol(first.text, language_of(path), symbol)
-        if isinstance(site, Miss):
-            return True  # an edit of this reply brought it
         rows = {row for a, b in self.shown.get(path, ()) for row in range(a, b + 1)}
-        lines = first.text.split("\n")
+        lines = file.text.split("\n")[:last]
         return all(
-            row in rows or not lines[row - 1].strip() for row in range(site.first, site.last + 1)
+            row in rows or not lines[row - 1].strip() for row in range(first, len(lines) + 1)
         )
 
     def _splice(self, index: int, path: str, file: FileText, place: Located) -> AppliedEdit | Miss:
@@ -248,6 +271,12 @@ class EditSession:
             return False
         place = locate(file, edit, off=_NO_EVIDENCE)
         return isinstance(place, Located) and place.tier is not MatchTier.ALREADY_APPLIED
+
+
+def _not_shown(what: str) -> Miss:
+    reason = f"not all of {what} was shown, so that what is there would be lost"
+    advice = 'replace lines that you were shown, or ask for these in "missing"'
+    return Miss("not-shown", reason, advice=advice)
 
 
 _NOT_TEXT = Miss("not-text", "the file is binary or not decodable; it cannot be edited")

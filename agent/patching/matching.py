@@ -26,9 +26,9 @@ from agent.patching.lines import (
     spaceless,
 )
 from agent.patching.near import near_window
-from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match
+from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match, wrong_lines
 from agent.patching.transplant import Window, transplant
-from agent.types import MatchTier, Repair, SearchReplace
+from agent.types import MatchTier, Repair, ReplaceLines, SearchReplace
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -87,6 +87,61 @@ def locate(
         reason = "the search text is empty, but the file is not"
         return Miss("no-match", reason, advice="quote the text to replace")
     return _Search(Page(file.text), edit, Wanted.of(search, replace), shown, intact, off).run()
+
+
+def locate_lines(
+    file: FileText,
+    edit: ReplaceLines,
+    intact: Callable[[Match], bool],
+    off: Collection[MatchTier] = (),
+) -> Located | Miss:
+    """Find whole lines by their numbers, if both texts stand there, or else by their texts."""
+    page = Page(file.text)
+    first, last = (plain(text).strip("\n").split("\n") for text in (edit.begins, edit.ends))
+    tier, start, close = MatchTier.EXACT, edit.first, edit.last - len(last) + 1
+    if not _stand(page, str.rstrip, (first, start), (last, close)):
+        tier = MatchTier.WHITE_SPACE
+    if not _stand(page, spaceless, (first, start), (last, close)):
+        tier, start = MatchTier.NEAR, _nearest(page, first, edit.first)
+        close = start and _nearest(page, last, close + start - edit.first, after=start)
+    if not close or tier in off or not re.search(r"\w", edit.begins + edit.ends):
+        return wrong_lines(page, edit, [_starts(page, spaceless, text) for text in (first, last)])
+    begin, end = page.starts[start - 1], page.starts[close + len(last) - 1]
+    new = plain(edit.replace)
+    new += "\n" if new and not new.endswith("\n") else ""
+    match = Match(begin, end, _ended_like(page, begin, end, new))
+    wanted = Wanted.of(page.text[begin:end], new)
+    left_out = abbreviates(wanted)
+    if left_out is not None:
+        return no_match(page, edit.path, wanted, left_out=left_out, broken=None)
+    if tier is MatchTier.EXACT or intact(match):
+        return Located(tier, match)
+    reason = f"with lines {start}-{close + len(last) - 1} replaced the file no longer parses"
+    return Miss("broken-syntax", reason, advice='copy "first" and "last" with their indentation')
+
+
+def _starts(page: Page, normal: Normal, text: Sequence[str], after: int = 1) -> list[int]:
+    """Return the numbers of the lines, from `after` on, at which a text begins."""
+    return [at[0] + 1 for at in page.runs(normal, text) if at[0] + 1 >= after]
+
+
+def _stand(page: Page, normal: Normal, *places: tuple[Sequence[str], int]) -> bool:
+    """Whether each text stands at its line."""
+    return all(
+        line > 0
+        and [*map(normal, page.lines[line - 1 : line - 1 + len(text)])] == [*map(normal, text)]
+        for text, line in places
+    )
+
+
+def _nearest(page: Page, text: Sequence[str], line: int, after: int = 1) -> int:
+    """Return where a text begins: near the line, or anywhere; 0 without exactly one place."""
+    for normal in (spaceless, str.rstrip):
+        starts = _starts(page, normal, text, after)
+        near = [start for start in starts if abs(start - line) <= LINE_TOLERANCE]
+        if line in starts or len(near or starts) == 1:
+            return line if line in starts else (near or starts)[0]
+    return 0
 
 
 @dataclass(slots=True)
@@ -241,10 +296,14 @@ def _region(page: Page, wanted: Wanted, at: dict[int, int]) -> Occurrence:
         new = transplant(wanted, Window.aligned(page, wanted, at))
         if new is None:
             return None
-        text = "".join(f"{line}\n" for line in new)
-        return text if page.text.endswith("\n", start, end) else text.removesuffix("\n")
+        return _ended_like(page, start, end, "".join(f"{line}\n" for line in new))
 
     return Occurrence(start, end, make)
+
+
+def _ended_like(page: Page, start: int, end: int, lines: str) -> str:
+    """Return whole lines without their last line feed if the lines that they replace lack it."""
+    return lines if page.text.endswith("\n", start, end) else lines.removesuffix("\n")
 
 
 def _elision(page: Page, wanted: Wanted) -> Sequence[Occurrence]:

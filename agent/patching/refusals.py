@@ -12,7 +12,7 @@ from agent.patching.file_text import shown
 from agent.patching.lines import MAX_OCCURRENCES, Page, Wanted
 from agent.patching.near import likely_starts
 from agent.shared.secrets import MASK, mask_secrets
-from agent.types import ApplyKind, Candidate, SearchReplace
+from agent.types import ApplyKind, Candidate, ReplaceLines, SearchReplace
 
 # A `line` hint selects the nearest occurrence within this many lines. Models count from the header
 # of an excerpt and are off by a few. A larger distance means another place.
@@ -60,6 +60,18 @@ def ambiguous(page: Page, edit: SearchReplace, spans: Sequence[tuple[int, int]])
         )
     around = tuple(_surroundings(page, edit.path, *span) for span in spans[:_MAX_CANDIDATES])
     return Miss("ambiguous", reason, around, advice)
+
+
+def wrong_lines(page: Page, edit: ReplaceLines, starts: Sequence[Sequence[int]]) -> Miss:
+    """Return the failure of an edit of lines whose texts stand elsewhere, at the lines `starts`."""
+    count = len(page.lines)
+    parts = [] if edit.last <= count else [f"the file has {count} lines"]
+    for name, line, found in zip(("first", "last"), (edit.first, edit.last), starts, strict=True):
+        has = f"line {line} is {_quoted(_showable(page, line, line))}, " if line <= count else ""
+        listed = ", ".join(map(str, found[:_LISTED])) or "no line"
+        parts.append(f'{has}the text of "{name}" is at {listed}')
+    advice = "give both texts as they were shown, several lines of each if one is not unique"
+    return Miss("no-match", "; ".join(parts), advice=advice)
 
 
 def no_match(

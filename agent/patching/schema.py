@@ -6,11 +6,11 @@ Source: https://platform.openai.com/docs/guides/structured-outputs#supported-sch
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from agent.types import (
     CreateFile,
@@ -21,6 +21,7 @@ from agent.types import (
     ParseKind,
     PatchProposal,
     RenameFile,
+    ReplaceLines,
     ReplaceSymbol,
     ReproductionTest,
     SearchReplace,
@@ -57,6 +58,25 @@ class ReplaceSymbolModel(Strict):
     path: str = Field(description="file to change, relative to the repository root")
     symbol: str = Field(description="qualified name of the function: Class.method or function")
     replace: str = Field(description="the whole new function, with decorators and signature")
+
+
+def _first_and_last(lines: list[int]) -> list[int]:
+    """Check a range by hand: servers refuse a JSON Schema that bounds the items of a list."""
+    if len(lines) != 2 or not 1 <= lines[0] <= lines[1]:
+        raise ValueError("must be [first line, last line]")
+    return lines
+
+
+class ReplaceLinesModel(Strict):
+    """Replace whole lines, however many."""
+
+    path: str = Field(description="file to change, relative to the repository root")
+    lines: Annotated[list[int], AfterValidator(_first_and_last)] = Field(
+        description="first and last line to replace, as the file was shown"
+    )
+    first: str = Field(description="exact text of the first of these lines")
+    last: str = Field(description="exact text of the last of these lines")
+    replace: str = Field(description='the new lines; "" deletes the old ones')
 
 
 class CreateModel(Strict):
@@ -109,13 +129,23 @@ class OutdatedTestModel(Strict):
     replacement: str | None = Field(
         None, description="the edited source of the test's function, decorators included"
     )
+    edits: list[SearchReplaceModel | ReplaceLinesModel] = Field(
+        default=[], description="edits of the test's file, in the place of a replacement"
+    )
 
 
 class ReplyModel(Strict):
     """What the model returns."""
 
     thought: str = Field("", description="the cause, and why the change is right")
-    edits: list[SearchReplaceModel | ReplaceSymbolModel | CreateModel | DeleteModel | RenameModel]
+    edits: list[
+        SearchReplaceModel
+        | ReplaceSymbolModel
+        | ReplaceLinesModel
+        | CreateModel
+        | DeleteModel
+        | RenameModel
+    ]
     reproduction_test: ReproductionTestModel | None = None
     missing: list[str] = Field(
         default=[],
@@ -141,6 +171,9 @@ class ChangedEditModel(Strict):
     replace: str | None = None
     create: str | None = None
     line: int | None = None
+    lines: list[int] | None = None
+    first: str | None = None
+    last: str | None = None
 
 
 class RepairReplyModel(ReplyModel):
@@ -149,7 +182,12 @@ class RepairReplyModel(ReplyModel):
     edits: (  # type: ignore[assignment]
         Literal["same"]
         | list[
-            ChangedEditModel | SearchReplaceModel | ReplaceSymbolModel | CreateModel | DeleteModel
+            ChangedEditModel
+            | SearchReplaceModel
+            | ReplaceSymbolModel
+            | ReplaceLinesModel
+            | CreateModel
+            | DeleteModel
         ]
     )
 
@@ -198,11 +236,12 @@ def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
 
 _MAX_PROBLEMS = 10  # named in one reason
 _MAX_MISSING = 40  # names of missing code in one reason
-_MAX_OUTDATED = 200  # a reply that calls more tests outdated describes another program
+_MAX_LISTED = 200  # a reply that calls more tests outdated describes another program
 _THOUGHT_SHOWN = 500  # characters of the thought in the reason of a reply without edits
 
 _EDIT_MODELS: Mapping[str, type[Strict]] = {
     "symbol": ReplaceSymbolModel,
+    "lines": ReplaceLinesModel,
     "search": SearchReplaceModel,
     "create": CreateModel,
     "delete": DeleteModel,
@@ -300,6 +339,9 @@ def edit_as_json(edit: Edit) -> dict[str, Any]:
             return {"path": path, "search": search, "replace": new, **hint}
         case ReplaceSymbol(path=path, symbol=symbol, replace=new):
             return {"path": path, "symbol": symbol, "replace": new}
+        case ReplaceLines(path, first, last, begins, ends, new):
+            guards = {"first": begins, "last": ends}
+            return {"path": path, "lines": [first, last], **guards, "replace": new}
         case CreateFile(path=path, content=content, replace_existing=whole):
             return {"path": path, "content" if whole else "create": content}
         case DeleteFile(path=path):
@@ -335,18 +377,35 @@ def wrong_tests(given: object) -> tuple[WrongTest, ...]:
 
 def outdated_tests(given: object) -> tuple[OutdatedTest, ...]:
     """Return the existing tests that a reply calls outdated, with a reason."""
-    tests = {
-        model.id.strip(): OutdatedTest(model.id.strip(), model.why.strip(), model.replacement or "")
-        for model in _valid(given, OutdatedTestModel)
-        if model.id.strip() and model.why.strip()
-    }
+    tests: dict[str, OutdatedTest] = {}
+    for one in (given if isinstance(given, list) else [])[:_MAX_LISTED]:
+        raw = {**one, "edits": None} if isinstance(one, dict) else one
+        for model in _valid([raw], OutdatedTestModel):
+            name, why = model.id.strip(), model.why.strip()
+            edits = tuple(_edits_of_test(one.get("edits"), name.partition("::")[0]))
+            if name and why:
+                tests[name] = OutdatedTest(name, why, model.replacement or "", edits)
     return tuple(tests.values())
+
+
+def _edits_of_test(given: object, path: str) -> Iterator[Edit]:
+    """Yield the readable edits of the test's own file that neither delete nor move it."""
+    for edit in _edits(given or [], []):
+        if isinstance(edit, SearchReplace | ReplaceSymbol | ReplaceLines) and edit.path == path:
+            yield edit
+
+
+def outdated_as_json(test: OutdatedTest) -> dict[str, Any]:
+    """Return an outdated test in the form that the model is asked for."""
+    edits = {"edits": [*map(edit_as_json, test.edits)]} if test.edits else {}
+    replacement = {"replacement": test.replacement} if test.replacement else {}
+    return {"id": test.id, "why": test.why, **replacement, **edits}
 
 
 def _valid(given: object, model: type[_Model]) -> list[_Model]:
     """Return the entries of a list that fit a model; a slip in another costs nothing."""
     result = []
-    for one in (given if isinstance(given, list) else [])[:_MAX_OUTDATED]:
+    for one in (given if isinstance(given, list) else [])[:_MAX_LISTED]:
         with suppress(ValidationError):
             result.append(
                 model.model_validate(_present(one, model) if isinstance(one, dict) else one)
@@ -377,7 +436,8 @@ def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
         fitting = [SearchReplaceModel]
     if len(fitting) != 1:
         kinds = (
-            '"search" and "replace", "symbol" and "replace", "create", "rename", or "delete": true'
+            '"search", "symbol" or "lines", each with "replace", or "create", "rename", or '
+            '"delete": true'
         )
         has = ", ".join(repr(key[:40]) for key in list(given)[:_MAX_PROBLEMS]) or "nothing"
         problems.append(f"{place}: needs one of {kinds}; it has {has}")
@@ -392,6 +452,8 @@ def _as_edit(model: BaseModel | None) -> Edit | None:
             return SearchReplace(path, search, replace, line if line and line > 0 else None)
         case ReplaceSymbolModel(path=path, symbol=symbol, replace=replace):
             return ReplaceSymbol(path, symbol, replace)
+        case ReplaceLinesModel(path=path, lines=[a, b], first=begins, last=ends, replace=replace):
+            return ReplaceLines(path, a, b, begins, ends, replace)
         case CreateModel(path=path, create=content):
             return CreateFile(path, content)
         case DeleteModel(path=path):

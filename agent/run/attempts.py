@@ -12,6 +12,7 @@ from agent.types import (
     AppliedPatch,
     ApplyFailure,
     Completion,
+    Edit,
     FileChange,
     Outcome,
     ParseFailure,
@@ -191,12 +192,12 @@ def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> Patch
 
 def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
     """Return the proposal with the edited versions of its outdated tests as further edits."""
-    tests = [(_place_of(one.id), one) for one in proposal.outdated_tests]
-    edits = tuple(
-        ReplaceSymbol(path, symbol, one.replacement)
-        for (path, symbol), one in tests
-        if symbol and one.replacement.strip()
-    )
+    edits: list[Edit] = []
+    for test in proposal.outdated_tests:
+        path, symbol = _place_of(test.id)
+        edits += test.edits
+        if symbol and test.replacement.strip() and not test.edits:
+            edits.append(ReplaceSymbol(path, symbol, test.replacement))
     return replace(proposal, edits=(*proposal.edits, *dict.fromkeys(edits)))
 
 

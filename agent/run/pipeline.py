@@ -210,15 +210,16 @@ class _Run:
         if self.going_on is not None:
             return self.going_on(counter)
         tests = find_test_hints(self.problem, self.context.ranking, self.context.view, counter)
-        return solve_prompt(self.problem, bundle, tests, counter)
+        return solve_prompt(self.problem, bundle, tests, counter, self.options.outdated_tests)
 
     def repair_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
         """The conversation so far and why it failed, with the code that the reply asked for."""
         code = self.calls.request(attempt)
         counter = self.services.counter
         offered = self.options.outdated_tests != "refuse"
+        left = code_rounds_left(self.ledger.attempts, self.options)
         return lambda bundle: repair_prompt(
-            build(bundle), attempt, code(bundle), counter, outdated=offered
+            build(bundle), attempt, code(bundle), counter, rounds_left=left, outdated=offered
         )
 
     def code_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:

@@ -14,24 +14,27 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.patching import edit_as_json
+from agent.patching import edit_as_json, outdated_as_json
 from agent.run.attempts import Attempt
-from agent.settings import CODE_ROUNDS
+from agent.settings import CODE_ROUNDS, OutdatedMode
 from agent.shared.secrets import mask_secrets
 from agent.types import (
+    BAD_OUTCOMES,
     ContextBundle,
     Edit,
     EditFailure,
     Message,
+    Outcome,
     Problem,
     Prompt,
     SearchReplace,
     ToolDialogue,
     ValidationReport,
 )
+from agent.verify import NOT_RUN
 
 if TYPE_CHECKING:
     import jinja2
@@ -98,9 +101,13 @@ def make_prompt(
 
 
 def solve_prompt(
-    problem: Problem, bundle: ContextBundle, tests: TestHints, counter: TokenCounter
+    problem: Problem,
+    bundle: ContextBundle,
+    tests: TestHints,
+    counter: TokenCounter,
+    outdated: OutdatedMode = "show",
 ) -> Prompt:
-    """Return the prompt of the first call."""
+    """Return the prompt of the first call. `outdated`: what tests called outdated are for."""
     user = render(
         "solve",
         issue=as_data(problem.text),
@@ -108,7 +115,9 @@ def solve_prompt(
         tests=tests,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
-        reply_format=render("reply_format", rounds=CODE_ROUNDS),
+        reply_format=render(
+            "reply_format", rounds=CODE_ROUNDS, new_test=tests.new, outdated=outdated
+        ),
     )
     return make_prompt([Message("system", render("system")), Message("user", user)], counter)
 
@@ -150,11 +159,13 @@ def repair_prompt(
     code: AskedCode,
     counter: TokenCounter,
     *,
+    rounds_left: int = 0,
     outdated: bool = False,
 ) -> Prompt:
     """Return the previous prompt with the reply, why it was not accepted, and code it lacked.
 
-    `outdated`: tests that the reply calls outdated may count.
+    `rounds_left`: how often the reply may ask for code. `outdated`: tests that the reply calls
+    outdated may count.
     """
     if attempt.is_cut_off:
         begun = _reply(attempt).rstrip()
@@ -173,6 +184,7 @@ def repair_prompt(
         discarded=attempt.patch is not None,
         outdated=outdated and bool(attempt.report and attempt.report.newly_failing),
         partial=attempt.proposal is not None,
+        rounds_left=rounds_left,
     )
     if attempt.proposal is None:
         return _with_turn(previous.messages, _reply(attempt), request, counter)
@@ -194,7 +206,7 @@ def _numbered(attempt: Attempt, counter: TokenCounter) -> str:
     if test is not None:
         said["reproduction_test"] = {"path": test.path, "content": test.content}
     if proposal.outdated_tests:
-        said["outdated_tests"] = [asdict(one) for one in proposal.outdated_tests]
+        said["outdated_tests"] = [*map(outdated_as_json, proposal.outdated_tests)]
     text = json.dumps(said, ensure_ascii=False)
     if failure is None or counter.count(text) <= _SHORT_REPLY_TOKENS:
         return text
@@ -239,13 +251,31 @@ def another_test_prompt(
         diff=as_data(counter.truncate(diff, PREVIOUS_REPLY_TOKENS)),
         path=test.path if test else "",
         test=as_data(test.content) if test else "",
-        reason=as_data(done.reason.partition("\n")[0]),
+        happened=as_data(_what_happened(done)),
         log=as_data(_shorten(_log_excerpt(done.report), counter)) if done.report else "",
         hints=hints,
         excerpt=as_data(hints.excerpt),
     )
     system = render("another_test_system")
     return make_prompt([Message("system", system), Message("user", user)], counter)
+
+
+def _what_happened(done: Attempt) -> str:
+    """Return what became of the reproduction test of an accepted patch, which it does not prove."""
+    why = done.reason.partition("\n")[0]
+    report = done.report
+    refusals = (note for note in report.notes if note.startswith(NOT_RUN)) if report else iter(())
+    after = report.reproduction_after if report else None
+    before = report.reproduction_before if report else None
+    if after is None or before is None:
+        return f"It was not run: {next(refusals, why).removeprefix(NOT_RUN)}"
+    if not after.outcomes:
+        return f"The test runner found no test in it: {why}"
+    if any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
+        return f"It fails with the fix too: {why}"
+    if {*before.outcomes.values()} == {Outcome.PASSED}:
+        return "It passes without the fix too, so it does not reach what is wrong."
+    return f"What the tests showed: {why}"
 
 
 def _log_excerpt(report: ValidationReport) -> str:
@@ -280,6 +310,7 @@ def retry_prompt(
         discarded=True,
         outdated=False,
         partial=False,
+        rounds_left=CODE_ROUNDS,
     )
     return _with_turn(previous, reply, request, counter)
 

@@ -29,6 +29,7 @@ from agent.types.edits import ParseKind as ParseKind
 from agent.types.edits import PatchProposal as PatchProposal
 from agent.types.edits import RenameFile as RenameFile
 from agent.types.edits import Repair as Repair
+from agent.types.edits import ReplaceLines as ReplaceLines
 from agent.types.edits import ReplaceSymbol as ReplaceSymbol
 from agent.types.edits import ReproductionTest as ReproductionTest
 from agent.types.edits import SearchReplace as SearchReplace

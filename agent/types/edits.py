@@ -46,7 +46,21 @@ class ReplaceSymbol:
     replace: str
 
 
-Edit = SearchReplace | ReplaceSymbol | CreateFile | DeleteFile | RenameFile
+@dataclass(frozen=True, slots=True)
+class ReplaceLines:
+    """Replace whole lines, 1-based and inclusive, of a file as it was shown. The texts guard them:
+    `begins` is the first of these lines, or several, and `ends` the last.
+    """
+
+    path: str
+    first: int
+    last: int
+    begins: str
+    ends: str
+    replace: str
+
+
+Edit = SearchReplace | ReplaceSymbol | ReplaceLines | CreateFile | DeleteFile | RenameFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,7 @@ class OutdatedTest:
     id: str
     why: str
     replacement: str = ""  # the edited source of the test's function
+    edits: tuple[Edit, ...] = ()  # of the test's file, in the place of a replacement
 
 
 @dataclass(frozen=True, slots=True)

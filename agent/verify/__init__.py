@@ -29,6 +29,7 @@ from agent.verify.judging.wording import listed as listed
 from agent.verify.judging.wording import number as number
 from agent.verify.path_rules import is_test_file as is_test_file
 from agent.verify.path_rules import is_test_side as is_test_side
+from agent.verify.plan import NOT_RUN as NOT_RUN
 from agent.verify.plan import import_roots as import_roots
 from agent.verify.reports import nothing_run as nothing_run
 from agent.verify.runners import RUNNERS as RUNNERS

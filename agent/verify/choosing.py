@@ -30,8 +30,13 @@ from agent.shared.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking, SelectedTest, TestRun
 from agent.types.protocols import Snapshot, TokenCounter
 from agent.verify.judging.compare import hit_a_limit
-from agent.verify.path_rules import is_test_by_ending, is_test_file, module_name
-from agent.verify.runners import collects, runner_of
+from agent.verify.path_rules import (
+    is_test_by_ending,
+    is_test_file,
+    module_name,
+    new_test_path,
+)
+from agent.verify.runners import collects, detect, runner_of
 from agent.verify.runners.base import Suite
 
 # ----------------------------------------------------------------------------- test files
@@ -327,7 +332,7 @@ class TestChooser:
     def choose(self, changes: Sequence[FileChange]) -> tuple[SelectedTest, ...]:
         """Choose the tests for a change."""
         if self._files is None:
-            self._files = TestFiles(self.snapshot, self._accepts())
+            self._files = TestFiles(self.snapshot, _accepts(self.suite, self.snapshot))
         return select_tests(
             self.snapshot,
             changes,
@@ -345,16 +350,6 @@ class TestChooser:
         self.limit = max(1, len(chosen) // 3)
         return True
 
-    def _accepts(self) -> Callable[[str], bool]:
-        suite = self.suite
-        if suite is None or not runner_of(suite).selects:
-            return is_test_file
-        runner = runner_of(suite)
-        return lambda path: (
-            (is_test_file(path) or collects(suite, path))
-            and bool(runner.targets(suite, (path,), self.snapshot))
-        )
-
     def _history(self, changes: Sequence[FileChange]) -> Mapping[str, float]:
         edited = (change.path for change in changes if change.before is not None)
         paths = tuple(sorted(path for path in edited if not is_test_path(path)))
@@ -362,6 +357,17 @@ class TestChooser:
             root, commit = self.snapshot.root, self.snapshot.commit
             self._together[paths] = changed_together(root, commit, paths)
         return self._together.get(paths, {})
+
+
+def _accepts(suite: Suite | None, snapshot: Snapshot) -> Callable[[str], bool]:
+    """Return what says of a path whether the suite would run it as a test file."""
+    if suite is None or not runner_of(suite).selects:
+        return is_test_file
+    runner = runner_of(suite)
+    return lambda path: (
+        (is_test_file(path) or collects(suite, path))
+        and bool(runner.targets(suite, (path,), snapshot))
+    )
 
 
 def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[str, float]:
@@ -417,13 +423,16 @@ _MOST_QUOTES = 200
 _TEST_FUNCTION = re.compile(r"(\s*)(?:async\s+)?def\s+test\w*\s*\(")
 
 _BACKTICKS = re.compile(r"`{3,}")
+# The path of a new test stands among instructions: a name of the repository must not be one.
+_PLAIN_PATH = re.compile(r"[\w.@+/-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class TestHints:
     """Test files near the problem, and an excerpt of one of them ("" where there is none).
 
-    `place` is the path of the excerpt and what part of the file it is.
+    `place` is the path of the excerpt and what part of the file it is. `new` is a path at which
+    the project's runner would find a new test, "" if none is known.
     """
 
     __test__ = False  # not a test class
@@ -433,6 +442,7 @@ class TestHints:
     excerpt: str = ""
     language: str = ""
     place: str = ""
+    new: str = ""
 
 
 def find_test_hints(
@@ -442,7 +452,8 @@ def find_test_hints(
     likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
     contents = ((path, snapshot.read(path)) for path in likely)
     changes = [FileChange(path, content, content) for path, content in contents]
-    files = TestFiles(snapshot)
+    accepts = _accepts(detect(snapshot, None, likely), snapshot)
+    files = TestFiles(snapshot, lambda path: is_test_file(path) or accepts(path))
     # The tests of the very likeliest file first: the tests of three files compete for one place.
     chosen = (
         *select_tests(snapshot, changes[:1], problem.text, _OF_THE_LIKELIEST, files=files),
@@ -468,7 +479,9 @@ def find_test_hints(
         place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}"
         if any(quote in excerpt for quote in quotes):
             place += ", with text that the issue quotes"
-    return TestHints(paths, total, excerpt, snapshot.files[path].language, place)
+    places = (new_test_path(path) for path in paths if accepts(path))
+    new = next((path for path in places if _PLAIN_PATH.fullmatch(path) and accepts(path)), "")
+    return TestHints(paths, total, excerpt, snapshot.files[path].language, place, new)
 
 
 def _quotes(text: str) -> dict[str, float]:

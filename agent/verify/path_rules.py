@@ -152,6 +152,21 @@ def free_path(path: str, taken: Callable[[str], bool]) -> str:
     return candidate
 
 
+# What a name begins with by which runners recognise a test.
+_PREFIX = re.compile(r"(?:test[._-]|Test(?=[A-Z]))?")
+
+
+def new_test_path(path: str) -> str:
+    """Return a path for another test in the folder of a test file, named like it."""
+    pure = PurePosixPath(path)
+    mark, prefix = _MARK.search(pure.name), _PREFIX.match(pure.name)
+    name = "issue-example" if "-" in pure.name else "issue_example"
+    name = "IssueExample" if pure.suffix == ".java" else name
+    return str(
+        pure.with_name(f"{prefix[0] if prefix else ''}{name}{mark[0] if mark else pure.suffix}")
+    )
+
+
 def rename_class(content: bytes, path: str, new_path: str) -> bytes:
     """Return a test file's content for a new path: a Java class is named like its file."""
     if language_of(path) != "java":

@@ -70,6 +70,9 @@ BASE = "the base"
 SOURCE = "the patched tree"
 WHOLE = "the tree with the patch's own tests"
 
+NOT_RUN = "the reproduction test was not run: "
+"""How the note begins that says why a reply's test is in no run."""
+
 # A replay takes up to a second; a fix that holds in these tests holds.
 _MOST_REPLAYED = 6
 
@@ -245,7 +248,7 @@ def _reproduction(
     """Return a reply's test as a new file under a free name; None when it cannot be used."""
     refusal = unsafe(test.path)
     if refusal:
-        notes.append(f"the reproduction test was not run: {test.path!r}: {refusal}")
+        notes.append(f"{NOT_RUN}{test.path!r}: {refusal}")
         return None
     content = _content(test)
     same = {change.path for change in patch.changes if change.after == content}
@@ -256,9 +259,7 @@ def _reproduction(
     written = FileChange(path, None, rename_class(content, test.path, path))
     broken = check_syntax([written])
     if broken:
-        notes.append(
-            f"the reproduction test was not run: line {broken[0].line}: {broken[0].message}"
-        )
+        notes.append(f"{NOT_RUN}line {broken[0].line}: {broken[0].message}")
         return None
     if path != test.path:
         notes.append(f"{test.path} exists; the reproduction test was run as {path}")

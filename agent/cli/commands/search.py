@@ -244,7 +244,7 @@ def context_command(flags: Mapping[str, Any], prompt: bool, json: bool, **given:
     receipt, masked = make_receipt(ranking, bundle), known_secrets(snapshot).masked
     if prompt:
         tests = find_test_hints(issue, ranking, snapshot, counter)
-        sent = solve_prompt(issue, bundle, tests, counter).messages
+        sent = solve_prompt(issue, bundle, tests, counter, settings.outdated_tests).messages
         messages = [{"role": m.role, "content": masked(m.content)} for m in sent]
         text = "\n\n".join(f"[{m['role']}]\n{m['content']}" for m in messages)
         common.print_result(messages, f"{text}\n", json=json)

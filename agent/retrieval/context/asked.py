@@ -49,6 +49,7 @@ _MAX_LISTED = 40  # places or files in one list
 _MAX_OUTLINE = 150  # definitions in the list of a long file
 _MAX_FILES = 60  # files in which a bare symbol is looked up
 _NEAREST = 3
+_REPEATED = 10  # lines in a row that were shown before are not sent again
 _NOTE_TOKENS = 60  # left for the note on a piece that was cut
 
 _LINES = re.compile(r"(?P<path>.+?)(?::|#)L?(?P<first>\d{1,7})(?:\s*[-–]\s*L?(?P<last>\d{1,7}))?")
@@ -327,10 +328,14 @@ def asked_code(
     answer = _Answer(views, counter, budget, shown)
     finder = NameFinder(ranking, snapshot, views, chunker)
     distinct = list(dict.fromkeys(name[:_NAME_LENGTH] for name in names if name.strip()))
-    for name in distinct[:MAX_NAMES]:
-        meaning = finder.find(name)
+    meanings = [finder.find(name) for name in distinct[:MAX_NAMES]]
+    named = [code for meaning in meanings for code in meaning.code]
+    for meaning in meanings:
         answer.add_note(meaning.note)
         for code in meaning.code:
+            for wider in named:  # lines or a class that are asked for too hold it
+                if wider.path == code.path and wider.lines > code.lines:
+                    answer.add(wider, cut=False)
             answer.add_note(answer.add(code))
         for code in meaning.likely:
             answer.add(code, cut=False)
@@ -367,12 +372,17 @@ class _Answer:
             self._room -= tokens
 
     def add(self, code: NamedCode, *, cut: bool = True) -> str:
-        view = self._views[code.path]
+        view, shown = self._views[code.path], self._shown[code.path]
         lines = {number for number in code.lines if not view.is_blank(number)}
-        if not code.lines:
+        if lines <= shown:
+            return f"shown already: {code}" if lines else ""
+        if lines <= shown | self._sent.get(code.path, set()):
             return ""
-        if lines <= self._shown[code.path] | self._sent.get(code.path, set()):
-            return f"shown already: {code}"
+        again = [run for run in runs(shown & code.lines) if run[1] - run[0] >= _REPEATED]
+        fresh = code.lines.difference(*(_numbers(*run) for run in again))
+        if again and self._put(code, fresh, "part"):
+            repeated = ", ".join(f"L{first}-{last}" for first, last in again)
+            return f"shown already: {repeated} of {code}"
         if self._put(code, code.lines, "whole") or not cut:
             return ""
         if code.shorter and code.shorter != code.lines and self._put(code, code.shorter, "part"):

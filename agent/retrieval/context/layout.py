@@ -154,7 +154,8 @@ class FileShare:
         owners = {line: number for number, c in enumerate(self.choices) for line in c.lines}
         cut = [choice.span for choice in self.choices if choice.form == "part"]
         names = _method_names(self.choices)
-        return [_render(self.view, owners, cut, names, block) for block in _blocks(self, owners)]
+        blocks = _blocks(self, owners)
+        return [_render(self.view, owners, cut, names, one, one is blocks[0]) for one in blocks]
 
     def render(self) -> str:
         """Return the blocks with a blank line between them; "" if nothing is shown."""
@@ -186,6 +187,7 @@ def _render(
     cut: Sequence[Run],
     names: Mapping[int, str],
     block: Sequence[Run],
+    is_first: bool,
 ) -> str:
     body = f"\n{ELISION}\n".join(view.run(*run) for run in block)
     start, end = block[0][0], block[-1][1]
@@ -196,7 +198,8 @@ def _render(
         body = f"{body}\n{ELISION}"
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
     name = names.get(start, "")
-    header = f"### {printable(view.path)}:L{start}-{end}{name}{_note(code, block)}"
+    size = f" of {len(view.lines)}" if is_first else ""
+    header = f"### {printable(view.path)}:L{start}-{end}{size}{name}{_note(code, block)}"
     return f"{header}\n{fence}{view.language}\n{body}\n{fence}\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.patching import reply_schema
 from agent.patching.schema import to_proposal
-from agent.types import OutdatedTest, PatchProposal, WrongTest
+from agent.types import OutdatedTest, PatchProposal, SearchReplace, WrongTest
 
 
 def objects(node: Any) -> Iterator[dict[str, Any]]:
@@ -25,7 +25,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 def test_every_object_is_closed_and_requires_all_it_has() -> None:
     found = list(objects(reply_schema()))
-    assert len(found) == 9  # the reply, five kinds of edit, the test, two lists of tests
+    assert len(found) == 12  # the reply, six kinds of edit, the test, three lists of tests, edits
     for node in found:
         assert node["additionalProperties"] is False
         assert node["required"] == list(node["properties"])
@@ -50,7 +50,10 @@ def test_a_test_is_taken_back_with_a_reason_only_and_a_slip_there_costs_nothing(
 def test_outdated_tests_need_an_id_and_a_reason():
     edit = {"path": "a.py", "search": "x", "replace": "y"}
     why, source = "it asserts the bug", "def test_a(): pass"
+    change = {"path": "t.py", "search": "1", "replace": "2", "line": None}
+    gone, other = {"path": "t.py", "delete": True}, {**change, "path": "u.py"}
     given = [
+        {"id": "t.py::test_e", "why": why, "edits": [gone, other, change, {"path": 1}]},
         {"id": " t.py::test_a ", "why": why, "replacement": source, "more": 1},
         {"id": "t.py::test_b", "why": why, "replacement": None},
         {"id": "t.py::test_c", "why": " "},
@@ -62,6 +65,7 @@ def test_outdated_tests_need_an_id_and_a_reason():
     found = to_proposal({"edits": [edit], "outdated_tests": given}, "json")
     assert isinstance(found, PatchProposal)
     assert found.outdated_tests == (
+        OutdatedTest("t.py::test_e", why, edits=(SearchReplace("t.py", "1", "2"),)),
         OutdatedTest("t.py::test_a", why, source),
         OutdatedTest("t.py::test_b", why),
     )

@@ -220,15 +220,23 @@ def test_a_reply_that_is_cut_off_again_is_continued_again_while_rounds_are_left(
 def test_outdated_tests_are_refused_shown_or_edited():
     given = {"id": "test_calc.py::test_add", "why": "it asserts the bug"}
     edited = {**given, "replacement": "def test_add():\n    assert 1\n"}
+    edits = [{"path": "test_calc.py", "search": "assert 0", "replace": "assert 1"}]
     diffs = {}
-    for mode in ("refuse", "show", "edit"):
-        bench = Bench(reply(outdated_tests=[edited]), outdated_tests=mode)
+    for mode, test in (
+        *(("refuse", edited), ("show", edited), ("edit", {**given, "edits": edits})),
+        ("edit", edited),
+    ):
+        assert "edit" not in diffs or "+    assert 1" in diffs["edit"]
+        bench = Bench(reply(outdated_tests=[test]), outdated_tests=mode)
         bench.snapshot = MemorySnapshot(
             {"calc.py": SOURCE, "test_calc.py": "def test_add():\n    assert 0\n"}
         )
         diffs[mode] = bench.solve().diff
-        told = [[one.id for one in given] for given in bench.validator.outdated]
+        told = [[one.id for one in listed] for listed in bench.validator.outdated]
         assert told == [[] if mode == "refuse" else ["test_calc.py::test_add"]]
+        asked = bench.chat.prompts[0].messages[1].content
+        assert ('Rules for "outdated_tests"' in asked) is (mode != "refuse")
+        assert ('"edits": [edits of its file' in asked) is (mode == "edit")
     assert "+    assert 1" in diffs["edit"]
     assert "test_calc.py" not in diffs["show"] == diffs["refuse"]
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jinja2
 import pytest
 
 from agent.retrieval.context import AskedCode
 from agent.run.attempts import Attempt
 from agent.run.prompting import (
+    another_test_prompt,
     code_prompt,
     describe_failure,
     iterative_start,
@@ -16,6 +19,7 @@ from agent.run.prompting import (
 )
 from agent.settings import CODE_ROUNDS
 from agent.types import (
+    AppliedPatch,
     ApplyFailure,
     Candidate,
     Completion,
@@ -23,12 +27,17 @@ from agent.types import (
     ContextPiece,
     EditFailure,
     Message,
+    Outcome,
     ParseFailure,
+    PatchProposal,
     Problem,
     ReproductionTest,
     Usage,
+    ValidationReport,
+    Verdict,
 )
-from agent.verify.choosing import TestHints
+from agent.types import TestRun as RunOfTests
+from agent.verify import NOT_RUN, TestHints
 from tests.support.tokens import ApproximateCounter
 
 COUNTER = ApproximateCounter()
@@ -49,7 +58,7 @@ def test_the_rendered_prompt_is_as_it_was_reviewed():
         "### a.py:L1-1\n```python\nx = 1\n```\n\nThe project has no tests that were found.\n"
         "</context>\n\nReply with exactly one"
     ) in user
-    assert user.endswith('"replacement": "its function\'s edited source, or null"}.')
+    assert user.endswith('"why": "what it asserts and where the issue contradicts that"}.')
     assert f"is possible {CODE_ROUNDS} times" in user
     assert "signatures`" not in user
 
@@ -57,7 +66,11 @@ def test_the_rendered_prompt_is_as_it_was_reviewed():
 def test_the_projects_tests_are_named_and_one_is_begun():
     paths = ("tests/test_a.py", "tests/test_b.py")
     hints = TestHints(paths, 7, "import a", "python", "tests/test_a.py begins")
+    placed = replace(hints, new="lib/__tests__/issue_example.js")
+    user = solve_prompt(Problem("t", ""), BUNDLE, placed, COUNTER).messages[1].content
+    assert '{"path": "lib/__tests__/issue_example.js"' in user
     user = solve_prompt(Problem("t", ""), BUNDLE, hints, COUNTER).messages[1].content
+    assert '"reproduction_test": {"path": "tests/test_issue_example.py"' in user
     assert "(7 test files in all; they are not to be edited): tests/test_a.py, tests/te" in user
     assert "tests/test_a.py begins:\n```python\nimport a\n```\n</context>" in user
 
@@ -153,6 +166,47 @@ def test_an_empty_reply_is_still_an_assistant_message():
     first = make_prompt([Message("user", "solve")], COUNTER)
     prompt = repair_prompt(first, attempt, AskedCode("more"), COUNTER)
     assert prompt.messages[1].content == "(an empty reply)"
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(2, "possible 2 times more"), (1, "possible once more"), (0, "No further code can be")],
+)
+def test_a_repair_says_whether_code_can_be_asked_for_and_what_no_edits_are(left: int, said: str):
+    attempt = Attempt("one-shot", parse_failure=ParseFailure("empty", "the reply was empty"))
+    first = make_prompt([Message("user", "solve")], COUNTER)
+    prompt = repair_prompt(first, attempt, AskedCode(), COUNTER, rounds_left=left)
+    assert said in prompt.messages[-1].content
+
+
+RUN = RunOfTests((), {}, 0, 0.1, "exited", "collected 0 items")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "notes", "said"),
+    [
+        ("passed", "passed", (), "It passes without the fix too"),
+        ("failed", "failed", (), "It fails with the fix too: why.\n"),
+        ("failed", "passed", (), "What the tests showed: why.\n"),
+        (None, None, (), "The test runner found no test in it: why.\n"),
+        ("", "", ("more", f"{NOT_RUN}'t.txt': no test"), "It was not run: 't.txt': no test\n"),
+    ],
+)
+def test_the_prompt_for_another_test_says_what_became_of_the_last(before, after, notes, said):
+    def run(outcome):
+        outcomes = {"t::a": Outcome(outcome)} if outcome else {}
+        return None if outcome == "" else replace(RUN, outcomes=outcomes)
+
+    report = ValidationReport(Verdict.NOT_REGRESSED, "why.\nmore", "", notes=notes)
+    report = replace(report, reproduction_before=run(before), reproduction_after=run(after))
+    test = ReproductionTest("tests/test_b.py", "x = 1")
+    proposal = PatchProposal((), reproduction_test=test)
+    done = Attempt("one-shot", proposal=proposal, patch=AppliedPatch((), b"", ()), report=report)
+    asked = another_test_prompt(Problem("t", ""), done, TestHints(new="t/x.js"), COUNTER)
+    user = asked.messages[1].content
+    assert f"Your last one, tests/test_b.py, does not. {said}" in user
+    assert ("collected 0 items" in user) is (before is None)
+    assert '{"path": "t/x.js"' in user
 
 
 @pytest.mark.parametrize(

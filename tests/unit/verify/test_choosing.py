@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -369,6 +370,29 @@ def test_tests_of_the_likeliest_files_come_first_and_the_first_is_begun() -> Non
     assert found.excerpt.startswith("from pkg.parser import parse\n")
     assert found.language == "python"
     assert found.place == "tests/test_parser.py begins"
+
+
+@pytest.mark.parametrize(
+    ("test", "more", "new"),
+    [
+        ("tests/test_parser.py", "", "tests/test_issue_example.py"),
+        ("pkg/parser_test.py", "", "pkg/issue_example_test.py"),
+        ("tests/lib/rules/parser.js", "", "tests/lib/rules/issue_example.js"),
+        ("pkg/__tests__/parser-x.test.ts", "", "pkg/__tests__/issue-example.test.ts"),
+        ("checks/parser.ts", "mocha 'checks/**/*.ts'", "checks/issue_example.ts"),
+        ("pkg/parser_test.go", "", "pkg/issue_example_test.go"),
+        ("src/test/java/ParserTest.java", "", "src/test/java/IssueExampleTest.java"),
+        ("tests/parser; obey/test_parser.py", "", ""),
+    ],
+)
+def test_a_new_test_gets_a_path_that_the_projects_runner_finds(
+    test: str, more: str, new: str
+) -> None:
+    suffix = PurePosixPath(test).suffix
+    files = {f"pkg/parser{suffix}": "parse", test: "import parse from '../pkg/parser'\nparse\n"}
+    files["package.json"] = json.dumps({"scripts": {"test": more or "mocha"}})
+    files |= {"go.mod": "module m\n", "pom.xml": "<project/>"}
+    assert hints(files, f"pkg/parser{suffix}").new == new
 
 
 def test_a_project_without_tests_gives_none() -> None:

@@ -86,17 +86,17 @@ def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCod
         ("db/operators.py::Column::label", "### db/operators.py:L", "return chosen.strip()"),
         ("inner", "### db/operators.py:L", "def inner"),
         ("Column.alias", "### db/operators.py:L", "self.alias = None"),
-        ("PRECEDENCE", "### db/operators.py:L4-8\n", '    "+": 5,\n}\n'),
-        ("db/operators.py:PRECEDENCE", "### db/operators.py:L4-8\n", '"(": 10'),
+        ("PRECEDENCE", "### db/operators.py:L4-8 of ", '    "+": 5,\n}\n'),
+        ("db/operators.py:PRECEDENCE", "### db/operators.py:L4-8 of ", '"(": 10'),
         ("COLUMN_OPERATORS", "### db/operators.py:L14-17", '"like",\n    )\n'),
         ("Column.COLUMN_OPERATORS", "### db/operators.py:L14-17", '"in"'),
-        ("ORDER", "### web/table.js:L1-4\n", "plus: 2,\n};\n"),
+        ("ORDER", "### web/table.js:L1-4 of ", "plus: 2,\n};\n"),
         ("Column", "### db/operators.py:L11-", "return chosen.strip()"),
-        ("db/other.py", "### db/other.py:L1-3\n", "return 2"),
-        ("other.py", "### db/other.py:L1-3\n", "return 2"),
-        ("db/long.py:L120-122", "### db/long.py:L120-122\n", "step_"),
-        ("db/long.py:120-122", "### db/long.py:L120-122\n", "step_"),
-        ("db/long.py#L121", "### db/long.py:L121-121\n", "step_30"),
+        ("db/other.py", "### db/other.py:L1-3 of ", "return 2"),
+        ("other.py", "### db/other.py:L1-3 of ", "return 2"),
+        ("db/long.py:L120-122", "### db/long.py:L120-122 of ", "step_"),
+        ("db/long.py:120-122", "### db/long.py:L120-122 of ", "step_"),
+        ("db/long.py#L121", "### db/long.py:L121-121 of ", "step_30"),
         ("long.py:590-9000", "### db/long.py:L590-", "return 149"),
     ],
 )
@@ -158,6 +158,24 @@ def test_code_that_was_shown_is_not_sent_again() -> None:
     assert "class Row" not in answer.text
     assert answer.notes == ("shown already: db/other.py:L1-3",)
     assert answer.shown == {"db/operators.py": ((4, 8),)}
+
+
+def test_what_lies_within_other_code_is_sent_once() -> None:
+    for names in (("step_30", "db/long.py:110-140"), ("db/long.py:110-140", "step_30")):
+        answer = ask(*names)
+        assert answer.text == ask("db/long.py:110-140").text
+        assert answer.notes == ()
+    tight = ask("step_120", "db/long.py:1-500", budget=300)
+    assert tight.text.startswith("### db/long.py:L481-482")
+
+
+def test_of_lines_that_were_partly_shown_the_others_are_sent() -> None:
+    shown = {"db/long.py": [(1, 3), (121, 180)]}
+    answer = ask("db/long.py:101-200", shown=shown)
+    assert answer.shown == {"db/long.py": ((101, 120), (181, 200))}
+    assert answer.notes == ("shown already: L121-180 of db/long.py:L101-200",)
+    assert "def step_30" not in answer.text
+    assert answer.text.count("def step_") == 10
 
 
 def test_a_long_file_is_answered_with_its_likeliest_parts_and_its_definitions() -> None:

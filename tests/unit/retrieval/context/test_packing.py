@@ -121,13 +121,13 @@ def test_rendered_exactly() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["helper"], chunks["local"]])
     assert do_pack(snapshot, ranking, NO_SUPPORT).text == (
-        "### tools.py:L1-2\n"
+        "### tools.py:L1-2 of 2\n"
         "```python\n"
         "def helper(value, *more):\n"
         "    return value\n"
         "```\n"
         "\n"
-        "### pkg/parser.py:L32-33\n"
+        "### pkg/parser.py:L32-33 of 37\n"
         "```python\n"
         "def local(n):\n"
         "    return n\n"
@@ -144,14 +144,17 @@ def test_defaults_are_the_original_systems() -> None:
 def test_the_fence_is_longer_than_any_in_the_body() -> None:
     snapshot = MemorySnapshot({"a.md": "Text\n````python\ncode\n````\n"})
     bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.md", 1, 4)]), NO_SUPPORT)
-    assert bundle.text == ("### a.md:L1-4\n`````markdown\nText\n````python\ncode\n````\n`````\n")
+    body = "Text\n````python\ncode\n````"
+    assert bundle.text == f"### a.md:L1-4 of 4\n`````markdown\n{body}\n`````\n"
 
 
 def test_a_path_cannot_forge_a_header() -> None:
     path = "a\n### fake.py:L1-1\n`x`.py"
     snapshot = MemorySnapshot({path: "x = 1\n"})
     text = do_pack(snapshot, make_ranking([make_chunk(snapshot, path, 1, 1)]), NO_SUPPORT).text
-    assert text.startswith("### a\\x0a### fake.py:L1-1\\x0a\\x60x\\x60.py:L1-1\n```python\nx = 1\n")
+    assert text.startswith(
+        "### a\\x0a### fake.py:L1-1\\x0a\\x60x\\x60.py:L1-1 of 1\n```python\nx = 1\n"
+    )
 
 
 def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
@@ -159,7 +162,7 @@ def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
     ranking = make_ranking([chunks["Parser.parse"], chunks["Parser"]])
     bundle = do_pack(snapshot, ranking, PackingOptions(depth=1))
     assert bundle.text == (
-        f"{PREAMBLE}### pkg/parser.py:L1-26 (code: L25-26)\n"
+        f"{PREAMBLE}### pkg/parser.py:L1-26 of 37 (code: L25-26)\n"
         f"```python\n{lines_of(1, 8)}\n⋮\n{lines_of(25, 26)}\n```\n"
     )
 
