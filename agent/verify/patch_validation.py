@@ -41,10 +41,10 @@ from agent.verify.judging.outdated import (
     judge_outdated,
 )
 from agent.verify.judging.reading import (
-    TestReader,
     asks_for_runner,
     edited_inside,
     find_losses,
+    why_weak,
 )
 from agent.verify.judging.reproduction import (
     Judgement,
@@ -230,8 +230,7 @@ class PatchValidation:
             return evidence
         again = execution.run_proof_again(runs, proving, passing)
         replays = execution.replay(runs, (*proving, *passing))
-        plan = execution.plan
-        reader = TestReader(plan.new_tests, plan.source, self._names(plan))
+        plan, names = execution.plan, self._names(execution.plan)
 
         def why_not(test: str, before: TestRun | None) -> str:
             place = assertion_place(before.failures.get(test, "")) if before else ""
@@ -240,15 +239,16 @@ class PatchValidation:
                 return f"the patch changes {judged[0]}, whose assertion fails on the base"
             return replays.why_no_evidence(test)
 
-        def why_weak(test: str) -> str:
-            return why_not(test, runs.new_before) or reader.why_weak(test)
+        def why_not_new(test: str) -> str:
+            weak = why_weak(test, plan.new_tests, plan.source, names)
+            return why_not(test, runs.new_before) or weak
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {test: why_not(test, runs.before) for test in steadily}
         loose = sorted(filter(None, map(replays.why_loose, (*proving, *passing))))
         return replace(
             evidence,
-            new_tests=confirm(new, again, why_weak) if new is not None else None,
+            new_tests=confirm(new, again, why_not_new) if new is not None else None,
             proof=tuple(test for test in steadily if not doubts[test]),
             flaky=tuple(test for test in passing if test not in doubts),
             unrelated=tuple(test for test in steadily if doubts[test]),

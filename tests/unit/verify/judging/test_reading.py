@@ -6,10 +6,10 @@ import pytest
 
 from agent.types import FileChange
 from agent.verify.judging.reading import (
-    TestReader,
     asks_for_runner,
     edited_inside,
     find_losses,
+    why_weak,
 )
 from agent.verify.judging.reproduction import NameChecks
 from tests.support.validation import edit
@@ -46,7 +46,7 @@ def words(after: str | None, before: str = BEFORE, path: str = PATH, *more: str)
         ("self.assertEqual(f(), 3)", "self.assertTrue(True)", "takes 1 assertion out"),
         ("def test_a", "@pytest.mark.skip\ndef test_a", "skips 1 test (test_a)"),
         ("    assert f(1)", "    pytest.skip('no')\n    assert f(1)", "skips 1 test (test_a)"),
-        ("def test_a", "def _a", ""),  # renamed with its body: see the next test
+        ("def test_a", "def _a", "takes 2 assertions out"),  # no runner finds it
         ("f(1) == 1", "f(1) == 5", ""),
         ("assert n", "assert n\n    assert n > 0", ""),
     ],
@@ -125,8 +125,8 @@ def why(
     path: str = "tests/test_a.py",
     name: str = "test_a",
 ) -> str:
-    reader = TestReader((edit(path, None, test),), (source,), NameChecks((source,), issue))
-    return reader.why_weak(f"{path}::{name}")
+    names = NameChecks((source,), issue)
+    return why_weak(f"{path}::{name}", (edit(path, None, test),), (source,), names)
 
 
 def changed(after: str) -> FileChange:
@@ -188,7 +188,9 @@ def test_asking_for_a_name_of_the_patch_is_weak(test: str, named: str) -> None:
     ],
 )
 def test_looking_at_the_source_is_weak(asked: str) -> None:
-    assert why(f"def test_a():\n    assert f({asked})\n", FIXED).startswith("it reads the source")
+    assert why(f"def test_a():\n    assert f({asked})\n", FIXED).startswith(
+        "it looks at the source"
+    )
 
 
 def test_a_test_may_open_its_own_file_and_run_the_program() -> None:
@@ -206,17 +208,10 @@ def why_js(call: str, after: str, issue: str = "slug() replaces one blank only")
     return why(test, source, issue=issue, path="test/a.test.js", name="blanks")
 
 
-def test_a_patch_of_comments_is_no_fix_in_any_language() -> None:
-    told = "the patch changes nothing but documentation and comments"
-    assert why_js("assert.ok(slug('a'))", f"// '\n/* more */{SLUG}") == told
-    fixed = SLUG.replace("' ', '-'", "/ /g, '-'")
-    assert why_js("assert.strictEqual(slug('a b c'), 'a-b-c')", f"{fixed}// more\n") == ""
-
-
 def test_an_export_that_the_issue_does_not_mention_is_weak() -> None:
     more = SLUG.replace("{ slug }", "{ slug, every: true }")
-    assert why_js("assert.ok(slug('a') && lib.every)", more).startswith("it uses every")
-    assert why_js("assert.ok(slug('a') && lib['every'])", more).startswith("it uses every")
+    assert why_js("assert.ok(slug('a') && lib.every)", more).startswith("it asks for every")
+    assert why_js("assert.ok(slug('a') && lib['every'])", more).startswith("it asks for every")
     assert why_js("assert.ok(lib.every)", more, "It needs an option `every`") == ""
     assert why_js("assert.strictEqual(slug('a b'), 'a-b')", more) == ""
     local = SLUG.replace("  return", "  const every = / /g\n  return")
@@ -235,7 +230,7 @@ def test_an_export_that_the_issue_does_not_mention_is_weak() -> None:
 )
 def test_a_test_that_reads_the_source_is_weak(call: str) -> None:
     after = SLUG.replace("  return", "  void 'blank'\n  return")
-    told = "it looks at the source of lib/slug.js and not at what it does"
+    told = "it looks at the source and not at what it does"
     assert why_js(call, after) == told
     for honest in ("slug('a').toString()", "`${slug('a')}`", "'' + slug('a')", "slug('a').length"):
         assert why_js(f"assert.ok({honest})", after) == ""
