@@ -10,15 +10,15 @@ like a test run (`moved`): see `move`. In `bent` one assertion expects another v
 passes all the same asserts nothing. Both variants are child processes.
 """
 
-# ruff: noqa: PTH100, PTH108, PTH109, PTH110, PTH118, PTH120, PTH208, PTH211
+# ruff: noqa: PTH100, PTH108, PTH109, PTH118, PTH120, PTH208, PTH211
 # (pathlib would be imported, and the functions of `os` are what this module replaces)
 
 from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import datetime
-import importlib
 import io
 import json
 import os
@@ -74,16 +74,14 @@ def syntax_problem(path: str) -> Any:
 class Watched(ast.NodeTransformer):
     """Has the assertions of a test report what they compare; `renamed`: tests get other names.
 
-    `first` maps each line of an assertion to its first one.
+    An assertion stands on one line, so that errors and values have the same one.
     """
 
     def __init__(self, renamed: bool) -> None:
         self._renamed = renamed
-        self.first: dict[int, int] = {}
 
     def visit_Assert(self, node: Any) -> Any:  # noqa: D102
-        self.generic_visit(node)
-        self._note(node)
+        self._on_one_line(node)
         test = node.test
         if isinstance(test, ast.Constant):  # `assert False`
             return node
@@ -96,12 +94,12 @@ class Watched(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: Any) -> Any:  # noqa: D102
-        self.generic_visit(node)
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         plain = [a for a in node.args[:2] if not isinstance(a, (ast.Starred, ast.Lambda))]
         if not name.startswith("assert") or not plain or plain[0] is not node.args[0]:
-            return node
-        self._note(node)
+            return self.generic_visit(node)
+        self._on_one_line(node)
+        plain = node.args[: len(plain)]
         if len(plain) == 2:
             node.args[:2] = self._pair(node, plain[0], plain[1], name == "assertEqual")
         else:
@@ -116,9 +114,11 @@ class Watched(ast.NodeTransformer):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def _note(self, node: Any) -> None:
-        for line in range(node.lineno, (getattr(node, "end_lineno", 0) or node.lineno) + 1):
-            self.first.setdefault(line, node.lineno)
+    def _on_one_line(self, node: Any) -> None:
+        for part in ast.walk(node):
+            if hasattr(part, "lineno"):
+                part.lineno = part.end_lineno = node.lineno
+        self.generic_visit(node)
 
     def _pair(self, node: Any, left: Any, right: Any, equal: bool) -> Any:
         """Return both sides of a comparison; the one that is expected can be bent."""
@@ -232,7 +232,7 @@ class Replay:
             if trace.tb_frame.f_code.co_filename == self._file:
                 line = trace.tb_lineno
             trace = trace.tb_next
-        return self._first.get(line, line)
+        return line
 
     def _run_first(self) -> str:
         root, path = self._order["root"], os.path.join(self._order["root"], self._path)
@@ -240,23 +240,24 @@ class Replay:
         if self._moved:
             folder = elsewhere(folder)
         self._file = os.path.join(folder, "sample.py") if self._moved else path
-        self._first: dict[int, int] = {}
         sys.path[:0] = [os.path.join(root, one) for one in self._order["roots"]]
         sys.path += [*configured_paths(os.getcwd()), folder]
         module = types.ModuleType("sample" if self._moved else "replayed")
         if self._moved:
             os.chdir(elsewhere(os.getcwd(), () if b"tests" in self._source else ("test", "tests")))
         else:
-            top, module.__package__ = package_of(folder)
+            import patchshot_watch  # type: ignore[import-not-found]
+
+            top, module.__package__ = patchshot_watch.package_of(folder)
             sys.path.append(top)
         module.__file__ = self._file
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
-        watched, tree = Watched(self._moved), ast.parse(self._source)
+        tree = ast.parse(self._source)
         Finder.hide_all()
-        _import_before_runners(tree)
+        _import_before_runners(tree, dict(vars(module)))
         Finder.hidden = False
-        tree, self._first = watched.visit(tree), watched.first
+        tree = Watched(self._moved).visit(tree)
         exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
         self._module = module
         for value in list(vars(module).values()) if self._moved else ():
@@ -458,20 +459,15 @@ def _row(row: Any, single: bool) -> Any:
 # ---------------------------------------------------------------------------------- the imports
 
 
-def _import_before_runners(tree: Any) -> None:
+def _import_before_runners(tree: Any, names: dict[str, Any]) -> None:
     for node in tree.body:
-        names = [alias.name for alias in getattr(node, "names", ())]
-        if isinstance(node, ast.ImportFrom):
-            top = node.module if node.module and not node.level else ""
-            names = [top, *(top + "." + name for name in names)] if top else []
-        elif not isinstance(node, ast.Import):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
-        for name in names:
-            if name.split(".")[0] not in RUNNERS:
-                try:
-                    importlib.import_module(name)
-                except BaseException:  # noqa: BLE001, S110  (the test shows it)
-                    pass
+        imported = [getattr(node, "module", "") or "", *(alias.name for alias in node.names)]
+        if all(name.split(".")[0] not in RUNNERS for name in imported):
+            statement = ast.Module(body=[node], type_ignores=[])
+            with contextlib.suppress(BaseException):  # the test shows it
+                exec(compile(statement, "", "exec", dont_inherit=True), names)  # noqa: S102
 
 
 def configured_paths(folder: str) -> list[str]:
@@ -487,15 +483,6 @@ def configured_paths(folder: str) -> list[str]:
             words = re.findall(r"[^\s\"',\[\]]+", match.group(1))
             return [os.path.normpath(os.path.join(folder, word)) for word in words]
     return []
-
-
-def package_of(folder: str) -> tuple[str, str]:
-    """Return the folder that holds the package of a folder, and the package's name."""
-    names: list[str] = []
-    while os.path.exists(os.path.join(folder, "__init__.py")):
-        folder, name = os.path.split(folder)
-        names.insert(0, name)
-    return folder, ".".join(names)
 
 
 # --------------------------------------------------------------------------- other surroundings
@@ -679,7 +666,7 @@ def replay() -> None:
     if sys.argv[2:] != ["again"]:  # the command line of the process must not name a folder of tests
         script = os.path.abspath(__file__)
         os.execve(sys.executable, ["python", script, "replay", "again"], os.environ)  # noqa: S606
-    import patchshot_watch  # type: ignore[import-not-found]
+    import patchshot_watch
 
     key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
     lines = patchshot_watch.LineWriter(os.environ.pop("SANDBOX_REPORT"), key)

@@ -23,14 +23,10 @@ class PytestRecorder:
 
     def __init__(self, path: str, key: bytes) -> None:
         self._lines = patchshot_watch.OutcomeRecorder(path, key)
+        self._lines.watch(__name__)
+        self.follows = bool(self._lines.trace.tests)
         self._session: Any = None
         self._count: Any = None
-        self._lines.watch(__name__)
-
-    @property
-    def traces(self) -> bool:
-        """Whether this run records what the tests execute."""
-        return self._lines.trace is not None
 
     def pytest_configure(self, config: Any) -> None:
         if hasattr(config, "workerinput"):
@@ -42,15 +38,15 @@ class PytestRecorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self._lines.trace is not None and self._lines.trace.reverse:
+        if self._lines.trace.reverse:
             items.reverse()
 
     # First of all to begin and last to end, so that set-up and tear-down belong to the test.
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
-        self._lines.begin_test(item.nodeid, getattr(item, "originalname", "") or "")
+        self._lines.trace.begin(item.nodeid, getattr(item, "originalname", "") or "")
         yield
-        self._lines.end_test()
+        self._lines.trace.end()
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._lines.compare()
@@ -75,7 +71,6 @@ class PytestRecorder:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any) -> None:
         self._lines.compare()
-        self._lines.traces.update(patchshot_watch.steering(session.config))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -98,7 +93,7 @@ def pytest_load_initial_conftests(early_config: Any) -> None:
     recorder = PytestRecorder(path, key)
     early_config.pluginmanager.register(recorder, "patchshot-recorder")
     options = early_config.known_args_namespace
-    if recorder.traces and getattr(options, "cov_source", None):
+    if recorder.follows and getattr(options, "cov_source", None):
         options.cov_source = None  # pytest-cov and our trace would replace each other
 
 

@@ -70,11 +70,11 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
 
     def on_startTest(self, test: Any) -> None:
         name = self.identify(test)
-        self.begin_test(name, name.rpartition("::")[2])
+        self.trace.begin(name, name.rpartition("::")[2])
         self.write(event="start", id=name)
 
     def on_stopTest(self, test: Any) -> None:
-        self.end_test()
+        self.trace.end()
 
     def on_addSuccess(self, test: Any) -> None:
         self._result(test, "call", "passed")
@@ -213,25 +213,15 @@ def run_program(argv: list[str]) -> int:
 def load(path: str) -> types.ModuleType:
     """Import a file under the name that its packages give it, as pytest does by default."""
     folder, file = os.path.split(os.path.abspath(path))
-    names = [file[: -len(".py")]]
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        folder, package = os.path.split(folder)
-        names.insert(0, package)
+    folder, package = patchshot_watch.package_of(folder)
+    name = file[: -len(".py")]
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = ".".join(names)
-    if len(names) > 1:
-        return importlib.import_module(name)
-    return _load_alone(name, path)
-
-
-def _load_alone(name: str, path: str) -> types.ModuleType:
+    if package:
+        return importlib.import_module(package + "." + name)
     # Two folders without __init__.py may hold files of one name: each is its own module.
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

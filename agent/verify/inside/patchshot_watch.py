@@ -4,7 +4,7 @@ It runs inside the sandbox under Python 3.7 or later, with the standard library 
 remembers the test runner before any file of the target is imported, and compares later.
 """
 
-# ruff: noqa: PTH108, PTH118, PTH120, PTH123  (pathlib would be imported for a few calls)
+# ruff: noqa: PTH108, PTH110, PTH118, PTH120, PTH123  (pathlib would be imported for a few calls)
 
 from __future__ import annotations
 
@@ -46,17 +46,8 @@ TEST_FILE = re.compile(
 LIBRARIES = ("node_modules", "site-packages")
 FILES_LIMIT = 5000
 
-# Hooks by which a plugin can choose tests, run them in its own way, or rewrite their results.
-STEERING = re.compile(
-    "pytest_(collect_file|collection_modifyitems|ignore_collect|itemcollected|make_collect_report"
-    "|pycollect_makeitem|pyfunc_call|report_teststatus|runtestloop|sessionfinish"
-    "|runtest_(call|logreport|makereport|protocol|setup))"
-)
-
 # Marks the body of a function, which can be exchanged while the function stays.
 CODE = " (code)"
-
-_CALLABLE = (types.FunctionType, types.BuiltinFunctionType, type)
 
 
 class LineWriter:
@@ -99,24 +90,14 @@ class OutcomeRecorder(LineWriter):
     def watch(self, own: str) -> None:
         """Remember the test runner as it is now; `own` is one more module of it."""
         self._watch, self._files = RunnerWatch(own), test_files()
-        self.trace = trace_from_environment()
+        self.trace = EndTrace()
         self.traces: set[str] = set()
-
-    def begin_test(self, test: str, function: str) -> None:
-        """Begin a test; `function` is the name of its function."""
-        if self.trace is not None:
-            self.trace.begin(test, function)
-
-    def end_test(self) -> None:
-        """End a test."""
-        if self.trace is not None:
-            self.trace.end()
 
     def result(
         self, test: str, phase: str, outcome: str, text: str = "", xfail: bool = False
     ) -> None:
         """Write an outcome, with the end of its text."""
-        if outcome == "passed" and self.trace is not None and self.trace.cut_short():
+        if outcome == "passed" and self.trace.cut_short():
             self.traces.add("the end of " + test + ", whose function did not come to it")
         text = text[-TEXT_LIMIT:]
         self.write(event="result", id=test, phase=phase, outcome=outcome, xfail=xfail, text=text)
@@ -135,23 +116,32 @@ class OutcomeRecorder(LineWriter):
 class EndTrace:
     """Follows the functions of the tests that decide, each from `begin` to `end`.
 
-    An order (a JSON file) has the ids of these `tests`, the `seed` for `random`, and whether tests
-    run in the `reverse` order.
+    An order (a JSON file, which is removed) has the ids of these `tests`, the `seed` for `random`,
+    and whether tests run in the `reverse` order. Without one nothing is followed.
     """
 
-    def __init__(self, order: Any, root: str) -> None:
+    def __init__(self) -> None:
+        place, order = os.environ.pop("PATCHSHOT_TRACE", ""), {"tests": [], "reverse": False}
+        if place:
+            with open(place, "rb") as file:
+                order = json.loads(file.read().decode("utf-8"))
+            os.unlink(place)
+            # Code must not see how it was started, as far as that can be hidden.
+            for arguments in (sys.argv, getattr(sys, "orig_argv", [])):
+                arguments[:] = [""]
+        random.seed(order.get("seed", 0))  # the same numbers with the patch and on the base
         self.reverse = order["reverse"]
-        self._tests = frozenset(order["tests"])
+        self.tests = frozenset(order["tests"])
         self._function = ""  # the name of the function of the test that runs
         self._returned = self._raised = False
         self._own: dict[str, list[Any]] = {}  # by name: what the functions of the tests' files do
-        for path in sorted({test.partition("::")[0] for test in self._tests}):
+        root = os.path.realpath(os.path.dirname(place))
+        for path in sorted({test.partition("::")[0] for test in self.tests}):
             self._compile(os.path.join(root, path))
-        random.seed(order["seed"])
 
     def begin(self, test: str, function: str) -> None:
         """Follow a test with a function of this name, if it is one that decides."""
-        self._function, self._returned = function if test in self._tests else "", False
+        self._function, self._returned = function if test in self.tests else "", False
         if self._function:
             sys.settrace(self._on_call)
 
@@ -165,14 +155,11 @@ class EndTrace:
         return bool(self._function) and not self._returned
 
     def _on_call(self, frame: Any, event: str, arg: Any) -> Any:
-        return self._on_test if self._is_function(frame.f_code) else None
-
-    def _is_function(self, code: Any) -> bool:
-        """Whether code is that of the running test: what we compiled, or of a base class of it."""
-        if code.co_name != self._function:
-            return False
+        """Follow the code of the running test: what we compiled, or of a base class of it."""
+        code = frame.f_code
         own = self._own.get(code.co_name)
-        return own is None or _what(code) in own
+        mine = code.co_name == self._function and (own is None or _what(code) in own)
+        return self._on_test if mine else None
 
     def _on_test(self, frame: Any, event: str, arg: Any) -> Any:
         if event == "return":
@@ -205,23 +192,6 @@ def _what(code: Any) -> Any:
     return code.co_code, code.co_names, code.co_varnames, values
 
 
-def trace_from_environment() -> Any:
-    """Return a trace if one is ordered, else None. Never raises."""
-    place = os.environ.pop("PATCHSHOT_TRACE", "")
-    random.seed(0)  # the same numbers with the patch and on the base
-    try:
-        with open(place, "rb") as file:
-            order = json.loads(file.read().decode("utf-8"))
-        os.unlink(place)
-        trace = EndTrace(order, os.path.realpath(os.path.dirname(place)))
-    except (OSError, ValueError, KeyError):
-        return None
-    # Code must not see how it was started, as far as that can be hidden.
-    for arguments in (sys.argv, getattr(sys, "orig_argv", [])):
-        arguments[:] = [""]
-    return trace
-
-
 def test_files() -> dict[str, bytes]:
     """Return the hashes of the files of tests and of their configuration, by path."""
     found: dict[str, bytes] = {}
@@ -234,6 +204,15 @@ def test_files() -> dict[str, bytes]:
                 with contextlib.suppress(OSError), open(path, "rb") as file:
                     found[path] = hashlib.sha256(file.read()).digest()
     return found
+
+
+def package_of(folder: str) -> tuple[str, str]:
+    """Return the folder that holds the package of a folder, and the package's name."""
+    names: list[str] = []
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        names.insert(0, name)
+    return folder, ".".join(names)
 
 
 def take_key(path: str) -> bytes:
@@ -264,26 +243,10 @@ class RunnerWatch:
         return sorted({name[: -len(CODE)] if name.endswith(CODE) else name for name in gone})
 
 
-def steering(config: Any) -> list[str]:
-    """Return the plugins that can choose tests or change their results, beside pytest itself."""
-    plugins = set()
-    # Not `config.hook`: in some versions that is a proxy without implementations.
-    for name, caller in list(vars(config.pluginmanager.hook).items()):
-        if not STEERING.fullmatch(name):
-            continue
-        for implementation in caller.get_hookimpls():
-            module = getattr(implementation.function, "__module__", "") or ""
-            if not module.startswith(("_pytest.", OWN)):
-                plugin = str(implementation.plugin_name)
-                if plugin.isdigit():  # pytest named it after its address
-                    plugin = type(implementation.plugin).__qualname__
-                plugins.add(name + " of " + plugin)
-    return sorted(plugins)
-
-
 def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:
-    for name in modules:
-        yield from _of_module(name, sys.modules.get(name))
+    for module in modules:
+        for name, value in list(vars(sys.modules.get(module, types)).items()):
+            yield from _parts(module + "." + name, value, module)
     for name, value in list(vars(builtins).items()):
         yield "builtins." + name, value
     for name in ("gettrace", "getprofile"):
@@ -292,22 +255,16 @@ def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:
         yield "sys." + name + "()", None if owner.startswith(OWN) else value
 
 
-def _of_module(module: str, value: Any) -> Iterator[tuple[str, Any]]:
-    for name, member in list(getattr(value, "__dict__", {}).items()):
-        if not isinstance(member, _CALLABLE):
-            continue
-        label = module + "." + name
-        yield label, member
-        if isinstance(member, types.FunctionType):
-            yield label + CODE, member.__code__
-        elif isinstance(member, type) and member.__module__ == module:
-            yield from _of_class(label, member)
-
-
-def _of_class(label: str, value: type) -> Iterator[tuple[str, Any]]:
-    for name, member in list(vars(value).items()):
-        function = getattr(member, "__func__", member)  # of a class method or static method
-        function = getattr(member, "fget", function)
-        if isinstance(function, types.FunctionType):
-            yield label + "." + name, member
-            yield label + "." + name + CODE, function.__code__
+def _parts(label: str, value: Any, module: str) -> Iterator[tuple[str, Any]]:
+    """Yield a function with its body, or a class with its methods if it is of the module."""
+    function = value
+    if isinstance(value, (classmethod, staticmethod, property)):
+        function = getattr(value, "__func__", None) or getattr(value, "fget", None)
+    if isinstance(function, types.FunctionType):
+        yield label, value
+        yield label + CODE, function.__code__
+    elif isinstance(value, (types.BuiltinFunctionType, type)):
+        yield label, value
+        if isinstance(value, type) and value.__module__ == module:
+            for name, member in list(vars(value).items()):
+                yield from _parts(label + "." + name, member, "")
