@@ -200,11 +200,11 @@ class PatchValidation:
         declared: Sequence[OutdatedTest],
     ) -> OutdatedJudgement:
         failing = steady.comparison.newly_failing if steady else ()
-        suite = execution.suite
-        theirs = declared_for(failing, declared, lambda name: runner_of(suite).test_id(suite, name))
+        theirs = declared_for(failing, declared)
         if not theirs or runs.before is None or runs.after is None:
             return OutdatedJudgement()
-        return judge_outdated(failing, theirs, runs.after, python=runner_of(suite).signs)
+        python = runner_of(execution.suite).signs
+        return judge_outdated(failing, theirs, runs.after, python=python)
 
     def _with_proof(
         self,
@@ -223,7 +223,7 @@ class PatchValidation:
             tests = [test for test in known.fail_to_pass if test in passing]
             replays = execution.replay(runs, tests)
             # The tests are not named: they stay out of prompts.
-            reasons = {replays.why_loose(t) or replays.why_no_evidence(t) for t in tests} - {""}
+            reasons = {replays.why_no_evidence(test) for test in tests} - {""}
             return replace(evidence, tricks=tuple(f"a test: {why}" for why in sorted(reasons)))
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
@@ -245,7 +245,6 @@ class PatchValidation:
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {test: why_not(test, runs.before) for test in steadily}
-        loose = sorted(filter(None, map(replays.why_loose, (*proving, *passing))))
         return replace(
             evidence,
             new_tests=confirm(new, again, why_not_new) if new is not None else None,
@@ -253,7 +252,6 @@ class PatchValidation:
             flaky=tuple(test for test in passing if test not in doubts),
             unrelated=tuple(test for test in steadily if doubts[test]),
             again=tuple({id(one): one for one in again.values()}.values()),
-            tricks=tuple(loose),
         )
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:

@@ -8,7 +8,7 @@ reproduction that holds too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -100,19 +100,17 @@ _PRINTED = re.compile(r"(?P<method>\w+) \((?P<case>[\w.]+?)(?:\.(?P=method))?\)"
 
 
 def declared_for(
-    failing: Sequence[str],
-    declared: Sequence[OutdatedTest],
-    as_run: Callable[[str], str] = str,
+    failing: Sequence[str], declared: Sequence[OutdatedTest]
 ) -> Mapping[str, OutdatedTest]:
     """Return the failing tests that are called outdated; an id covers all its parameters.
 
-    A reply may name the end of an id, with any marks between its words, if that fits one function
-    only. `as_run` converts names that the runner prints into ids.
+    A reply may name the end of an id, or more than the id, with any marks between its words, if
+    that fits one function only.
     """
     matches = {one.id: one for one in declared if one.id in failing}
     for one in declared:
-        ends = [words for words in map(_words, (one.id, as_run(one.id))) if words]
-        tests = [t for t in failing if any(_words(_function(t))[-len(e) :] == e for e in ends)]
+        name = _words(one.id)
+        tests = [t for t in failing if name and _end_alike(name, _words(_function(t)))]
         if len(set(map(_function, tests))) == 1:
             matches = dict.fromkeys(tests, one) | matches
     return {test: matches[test] for test in failing if test in matches}
@@ -125,8 +123,10 @@ def _function(test: str) -> str:
 
 
 def _words(test: str) -> list[str]:
-    path, colons, name = _PRINTED.sub(r"\g<case>.\g<method>", test).partition("::")
-    if colons and path:  # the id of a test of Go has the folder of its file
-        place = PurePosixPath(path)
-        path = str(place.parent if place.suffix == ".go" else place.with_suffix(""))
-    return re.findall(r"\w+", f"{path}.{name}")
+    named = _PRINTED.sub(r"\g<case>.\g<method>", test)
+    return re.findall(r"\w+", re.sub(r"(?:/\w+\.go|\.\w+)::", "::", named))
+
+
+def _end_alike(one: list[str], other: list[str]) -> bool:
+    shorter = min(len(one), len(other))
+    return one[-shorter:] == other[-shorter:]

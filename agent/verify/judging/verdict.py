@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.types import BAD_OUTCOMES, Outcome, TestRun, Verdict
+from agent.types import BAD_OUTCOMES, TestRun, Verdict
 from agent.verify.judging.compare import (
     Comparison,
     KnownJudgement,
@@ -130,12 +130,14 @@ def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
         return Verdict.SUSPECT, doubt
     unknown = _unknown(evidence)
     verdict, reason = (Verdict.UNVERIFIED, unknown) if unknown else _not_worse(evidence)
-    if not evidence.outdated.accepted:
+    if not evidence.outdated.accepted or evidence.after is None:
         return verdict, reason
-    return _with_outdated(evidence, verdict, reason)
+    return _with_outdated(evidence, evidence.after, verdict, reason)
 
 
-def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+def _with_outdated(
+    evidence: VerdictEvidence, after: TestRun, verdict: Verdict, reason: str
+) -> tuple[Verdict, str]:
     """Outdated tests are excused beside a reproduction that holds, and by nothing else."""
     outdated = evidence.outdated
     if verdict is Verdict.VERIFIED and evidence.standing is Standing.PROVES:
@@ -144,13 +146,9 @@ def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> 
         review = "\n".join(["Called outdated by the reply, to be reviewed:", *lines])
         count = f"Outdated are {len(lines)} of {tests} of their files."
         return verdict, f"{count} {reason}\n\n{review}"
-    assert evidence.after is not None
-    first, _, rest = _newly_failing(outdated.accepted, evidence.after).partition("\n")
-    why = (
-        "The reply calls them outdated, which counts only beside a reproduction test that holds, "
-        f"and: {reason}"
-    )
-    return Verdict.REGRESSED, f"{first} {why}\n{rest}"
+    only = "The reply calls them outdated, which counts only beside a reproduction test that holds"
+    why = f"{only}, and: {reason}"
+    return Verdict.REGRESSED, _newly_failing(outdated.accepted, after, why)
 
 
 def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
@@ -178,25 +176,28 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
     parts = []
     after, comparison, outdated = evidence.after, evidence.comparison, evidence.outdated
     failing = comparison.newly_failing if comparison and after else ()
-    seen = tuple(
-        t for t in failing if after and (not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
-    )
-    if seen and after:
-        refused = ""
-        if outdated.refusal:
-            count = number(len(outdated.findings), "failing test")
-            refused = (
-                f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}. "
-            )
-        parts.append(refused + _newly_failing(seen, after))
+    if only_seen and after:
+        failing = tuple(test for test in failing if after.outcomes.get(test) in BAD_OUTCOMES)
+    if failing and after:
+        count = number(len(outdated.findings), "failing test")
+        refused = f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}."
+        parts.append(_newly_failing(failing, after, refused if outdated.refusal else ""))
     if evidence.lost and evidence.whole:
-        parts.append(_lost(evidence.lost, evidence.before, evidence.whole))
+        lost = to_blame(evidence.whole, evidence.lost)
+        summary = (
+            f"With the patch's own changes to tests and configuration, "
+            f"{number(len(evidence.lost), 'test')} that passed without them did not (failing, "
+            f"skipped or gone): {listed(lost)}."
+        )
+        if not is_whole(evidence.whole):
+            summary += f" The run {how_it_ended(evidence.whole)}."
+        parts.append(_with_details(summary, evidence.lost, evidence.whole))
     if evidence.new_tests and evidence.standing is Standing.STILL_FAILS:
         parts.append(evidence.new_tests.text)
     return "\n\n".join(parts)
 
 
-def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
+def _newly_failing(tests: tuple[str, ...], after: TestRun, more: str) -> str:
     count, blamed = number(len(tests), "test"), to_blame(after, tests)
     if is_whole(after):
         verb = "fails" if len(tests) == 1 else "fail"
@@ -205,20 +206,7 @@ def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
     else:
         summary = f"With the patch the test run {how_it_ended(after)}; "
         summary += f"{count} did not pass any more: {listed(blamed)}."
-    return _with_details(summary, tests, after)
-
-
-def _lost(tests: tuple[str, ...], before: TestRun | None, whole: TestRun) -> str:
-    """Describe lost tests: they passed on the base, or they pass with the patch's source only."""
-    passed = before is not None and all(before.outcomes.get(t) is Outcome.PASSED for t in tests)
-    summary = (
-        f"With the patch's own changes to tests and configuration, {number(len(tests), 'test')} "
-        f"that passed {'on the base' if passed else 'with the source of the patch'} did not "
-        f"(failing, skipped or gone): {listed(to_blame(whole, tests))}."
-    )
-    if not is_whole(whole):
-        summary = f"{summary} The run {how_it_ended(whole)}."
-    return _with_details(summary, tests, whole)
+    return _with_details(f"{summary} {more}".rstrip(), tests, after)
 
 
 def _with_details(summary: str, tests: tuple[str, ...], run: TestRun) -> str:
@@ -228,23 +216,24 @@ def _with_details(summary: str, tests: tuple[str, ...], run: TestRun) -> str:
 
 
 def _silenced(evidence: VerdictEvidence) -> str:
-    """Return which failing tests the patch removes or skips, and how, or ""."""
-    tests, whole = evidence.silenced, evidence.whole
-    if not tests or whole is None:
+    """Return which failing tests the patch removes, skips or rewrites, or ""."""
+    tests = evidence.silenced
+    if not tests:
         return ""
-    states = {None: "gone", Outcome.SKIPPED: "skipped", Outcome.PASSED: "passes as changed"}
-    named = [f"{test} ({states.get(whole.outcomes.get(test), 'as changed')})" for test in tests]
     what = f"The patch changes or takes away {number(len(tests), 'failing test')} without a fix"
     only = "; the patch changes nothing but tests" if evidence.only_tests else ""
-    return f"{what}: {listed(named)}{only}."
+    return f"{what}: {listed(tests)}{only}."
 
 
 def _suspicion(evidence: VerdictEvidence) -> str:
     """Return why the patch is not credible, or ""."""
-    doubts = [suspicion(evidence.before, evidence.after)]
-    if evidence.new_tests and evidence.standing is Standing.SUSPECT:
-        doubts.append(evidence.new_tests.text)
-    doubts.extend((*evidence.tricks, *(one.doubt for one in evidence.again)))
+    new = evidence.new_tests
+    doubts = (
+        suspicion(evidence.before, evidence.after),
+        new.text if new and new.standing is Standing.SUSPECT else "",
+        *evidence.tricks,
+        *(one.doubt for one in evidence.again),
+    )
     named = "; ".join(dict.fromkeys(filter(None, doubts)))
     return f"The tests cannot be believed: {named}." if named else ""
 

@@ -322,8 +322,7 @@ def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path
     report = without_test(repository, by_the_test("passed", "failed"), SOURCE, EDITED)
     assert report.verdict is Verdict.SUSPECT
     assert report.reason == (
-        "The patch changes or takes away 1 failing test without a fix: "
-        "tests/test_calc.py::test (passes as changed)."
+        "The patch changes or takes away 1 failing test without a fix: tests/test_calc.py::test."
     )
     assert (report.newly_passing, report.newly_failing) == ((), ())
     assert report.notes == (

@@ -6,8 +6,6 @@ import pytest
 
 from agent.types import OutdatedTest
 from agent.verify.judging.outdated import assertion_place, declared_for
-from agent.verify.runners import runner_of
-from agent.verify.runners.base import Suite
 
 LONG = """
     def test_x():
@@ -74,6 +72,7 @@ SCRIPT = "src/a.test.js::cart > adds two (2) prices"
         (SCRIPT, "adds two (2) prices"),
         ("pkg/sum::TestSum/small", "pkg/sum/sum_test.go::TestSum"),
         ("pkg/sum::TestSum", "TestSum"),
+        ("pkg/sum::TestSum", "example.com/m/pkg/sum.TestSum"),
         ("src/test/java/com/x/FooTest.java::adds", "com.x.FooTest#adds"),
     ],
 )
@@ -88,10 +87,3 @@ def test_a_name_that_fits_several_functions_means_none_of_them() -> None:
     one = OutdatedTest("B.test_x", "why")
     assert declared_for(failing, (one, OutdatedTest("x", "why"))) == {failing[1]: one}
     assert declared_for(failing, (OutdatedTest("", "why"), OutdatedTest("::", "why"))) == {}
-
-
-def test_a_runner_says_what_its_own_names_mean() -> None:
-    suite = Suite("go", "", settings={"module": "example.com/m"})
-    one = OutdatedTest("example.com/m/sum.TestSum", "why")
-    found = declared_for(("sum::TestSum",), (one,), lambda n: runner_of(suite).test_id(suite, n))
-    assert found == {"sum::TestSum": one}
