@@ -115,6 +115,7 @@ class Watched(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def _on_one_line(self, node: Any) -> None:
+        part: Any
         for part in ast.walk(node):
             if hasattr(part, "lineno"):
                 part.lineno = part.end_lineno = node.lineno

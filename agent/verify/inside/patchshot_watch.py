@@ -121,7 +121,8 @@ class EndTrace:
     """
 
     def __init__(self) -> None:
-        place, order = os.environ.pop("PATCHSHOT_TRACE", ""), {"tests": [], "reverse": False}
+        place = os.environ.pop("PATCHSHOT_TRACE", "")
+        order: Any = {}
         if place:
             with open(place, "rb") as file:
                 order = json.loads(file.read().decode("utf-8"))
@@ -130,8 +131,8 @@ class EndTrace:
             for arguments in (sys.argv, getattr(sys, "orig_argv", [])):
                 arguments[:] = [""]
         random.seed(order.get("seed", 0))  # the same numbers with the patch and on the base
-        self.reverse = order["reverse"]
-        self.tests = frozenset(order["tests"])
+        self.reverse = order.get("reverse", False)
+        self.tests = frozenset(order.get("tests", ()))
         self._function = ""  # the name of the function of the test that runs
         self._returned = self._raised = False
         self._own: dict[str, list[Any]] = {}  # by name: what the functions of the tests' files do
