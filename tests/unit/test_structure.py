@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 650,
     "agent/shared": 1_830,
     "agent/types": 920,
-    "agent/verify": 9_620,
+    "agent/verify": 9_630,
     "agent/wiring": 1_210,
     "sandbox": 4_370,
 }
