@@ -45,14 +45,14 @@ class Calls:
         if self.preparing is not None:
             self.preparing.cancel()
 
-    async def call(self, build: BuildPrompt) -> Completion:
+    async def call(self, build: BuildPrompt, schema: Mapping[str, Any] | None = None) -> Completion:
         """Send the prompt; once more, made smaller, if the server finds it too long."""
         prompt = await asyncio.to_thread(build, self.context.bundle)
         try:
-            return await self.send(prompt)
+            return await self.send(prompt, schema)
         except ContextTooLong as error:
             await self._make_smaller(prompt, error)
-            return await self.send(await asyncio.to_thread(build, self.context.bundle))
+            return await self.send(await asyncio.to_thread(build, self.context.bundle), schema)
 
     async def send(self, prompt: Prompt, schema: Mapping[str, Any] | None = None) -> Completion:
         """Send a prompt once; without a `schema`, the reply is a patch."""

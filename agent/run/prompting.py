@@ -23,6 +23,7 @@ from agent.settings import CODE_ROUNDS, OutdatedMode
 from agent.shared.secrets import mask_secrets
 from agent.types import (
     BAD_OUTCOMES,
+    Completion,
     ContextBundle,
     Edit,
     EditFailure,
@@ -108,6 +109,35 @@ def solve_prompt(
     outdated: OutdatedMode = "show",
 ) -> Prompt:
     """Return the prompt of the first call. `outdated`: what tests called outdated are for."""
+    reply_format = render("reply_format", rounds=CODE_ROUNDS, new_test=tests.new, outdated=outdated)
+    return _first_prompt(problem, bundle, tests, counter, render("system"), reply_format)
+
+
+def reproduction_prompt(
+    problem: Problem, bundle: ContextBundle, tests: TestHints, counter: TokenCounter
+) -> Prompt:
+    """Return the prompt that asks for a test of the issue, without a patch."""
+    system, reply_format = render("another_test_system"), render("reproduce", new_test=tests.new)
+    return _first_prompt(problem, bundle, tests, counter, system, reply_format)
+
+
+def second_reproduction_prompt(
+    previous: Prompt, completion: Completion, reason: str, output: str, counter: TokenCounter
+) -> Prompt:
+    """Return that prompt with the reply, and what its test did on the base."""
+    log = as_data(_shorten(output, counter))
+    request = render("reproduce_again", reason=as_data(reason), log=log)
+    return _with_turn(previous.messages, completion.text, request, counter)
+
+
+def _first_prompt(
+    problem: Problem,
+    bundle: ContextBundle,
+    tests: TestHints,
+    counter: TokenCounter,
+    system: str,
+    reply_format: str,
+) -> Prompt:
     user = render(
         "solve",
         issue=as_data(problem.text),
@@ -115,11 +145,9 @@ def solve_prompt(
         tests=tests,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
-        reply_format=render(
-            "reply_format", rounds=CODE_ROUNDS, new_test=tests.new, outdated=outdated
-        ),
+        reply_format=reply_format,
     )
-    return make_prompt([Message("system", render("system")), Message("user", user)], counter)
+    return make_prompt([Message("system", system), Message("user", user)], counter)
 
 
 def code_prompt(

@@ -22,6 +22,7 @@ from agent.verify.judging.compare import read_known as read_known
 from agent.verify.judging.compare import suspicion as suspicion
 from agent.verify.judging.replays import Replays as Replays
 from agent.verify.judging.replays import ReplaySide as ReplaySide
+from agent.verify.judging.reproduction import why_not_red as why_not_red
 from agent.verify.judging.wording import failure_texts as failure_texts
 from agent.verify.judging.wording import first_failure as first_failure
 from agent.verify.judging.wording import how_it_ended as how_it_ended
@@ -29,6 +30,7 @@ from agent.verify.judging.wording import listed as listed
 from agent.verify.judging.wording import number as number
 from agent.verify.path_rules import is_test_file as is_test_file
 from agent.verify.path_rules import is_test_side as is_test_side
+from agent.verify.path_rules import new_test_file as new_test_file
 from agent.verify.plan import NOT_RUN as NOT_RUN
 from agent.verify.plan import import_roots as import_roots
 from agent.verify.reports import nothing_run as nothing_run

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from agent.repository import is_test_path, language_of
-from agent.types import FileChange
+from agent.types import FileChange, ReproductionTest
 
 _TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
 _TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
@@ -165,6 +165,13 @@ def new_test_path(path: str) -> str:
     return str(
         pure.with_name(f"{prefix[0] if prefix else ''}{name}{mark[0] if mark else pure.suffix}")
     )
+
+
+def new_test_file(test: ReproductionTest, taken: Callable[[str], bool]) -> ReproductionTest | str:
+    """Return a model's test at a free path, or why it cannot be used."""
+    path, refusal = free_path(test.path, taken), unsafe(test.path)
+    content = rename_class(test.content.encode("utf-8", "surrogateescape"), test.path, path)
+    return refusal or ReproductionTest(path, content.decode("utf-8", "surrogateescape"))
 
 
 def rename_class(content: bytes, path: str, new_path: str) -> bytes:

@@ -111,7 +111,7 @@ def show_command(run: str | None, receipt: bool, log: bool, json: bool) -> int:
     ]
     if result is None:
         paid = counted(len(kept.exchanges), "paid reply", "paid replies")
-        lines.append(f"unfinished, with {paid}: the same `agent solve` goes on from there")
+        lines.append(f"unfinished, with {paid}: the same command goes on from there")
     else:
         lines += [common.in_words(result, has_patch=bool(result.diff)), "", result.diff]
     document = result.model_dump(mode="json", exclude={"receipt"}) if result else None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agent.run.pipeline import OpenPrompt
     from agent.settings import Settings
     from agent.types import Problem
-    from agent.types.protocols import Snapshot
+    from agent.types.protocols import Reporter, Snapshot
 
 # What a kept run needs to be repeated, beside its settings.
 _TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
@@ -116,7 +117,7 @@ def solve_problem(
     settings = common.load_settings(flags, repository=arguments["repo"])
     update = {"include_test": output.includes_test(settings, arguments)}
     settings = settings.model_copy(update=update)
-    _check_model(settings, given("replay"))
+    check_model(settings, given("replay"))
     output.check_publication(arguments)
     tests = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
     problem = replace(problem, known=known_tests(*tests))
@@ -157,22 +158,11 @@ def solve_problem(
         with contextlib.ExitStack() as stack:
             keeper: RunKeeper | None = None
             if settings.keep:
-                from agent.results.kept import keep_run, make_origin, runs_folder
-
-                task = {name: given(name) for name in _TASK} | {"path": snapshot.scope}
-                asked = {**flags, **{name: value for name, value in task.items() if value}}
-                origin = make_origin(
-                    problem,
-                    snapshot,
-                    settings.temperature,
-                    given("replay"),
-                    comment,
-                    settings=json_module.loads(json_module.dumps(asked, default=str)),
-                    retry_of=retried.id if retried else "",
-                )
-                kept = keep_run(runs_folder(), origin, problem.text, reporter)
+                told = (settings.temperature, given("replay"), comment)
+                retry_of = retried.id if retried else ""
+                kept = kept_run(problem, snapshot, reporter, flags, arguments, *told, of=retry_of)
                 keeper = stack.enter_context(kept)
-            record = _finished(solve(keeper.gate if keeper else None), ledger)
+            record = finished(solve(keeper.gate if keeper else None), ledger)
             record = record.as_printed(
                 accept_unverified=settings.accept_unverified, redact=common.make_redactor()
             )
@@ -184,7 +174,26 @@ def solve_problem(
     return code
 
 
-def _check_model(settings: Settings, replay: Path | None) -> None:
+def kept_run(
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    flags: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    *others: object,
+    of: str = "",
+) -> AbstractContextManager[RunKeeper | None]:
+    """Keep a run that begins; `others` tell runs apart; `of`: the run that it goes on from."""
+    from agent.results.kept import keep_run, make_origin, runs_folder
+
+    task = {name: arguments.get(name) for name in _TASK} | {"path": snapshot.scope}
+    asked = {**flags, **{name: value for name, value in task.items() if value}}
+    plain = json_module.loads(json_module.dumps(asked, default=str))
+    origin = make_origin(problem, snapshot, *others, settings=plain, retry_of=of)
+    return keep_run(runs_folder(), origin, problem.text, reporter)
+
+
+def check_model(settings: Settings, replay: Path | None) -> None:
     """Check what can be checked before the repository is read. Raises ConfigurationError."""
     from agent.wiring import endpoint
 
@@ -196,7 +205,7 @@ def _check_model(settings: Settings, replay: Path | None) -> None:
             raise ConfigurationError(f"{error}{hint}") from None
 
 
-def _finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
+def finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
     """Run the pipeline. After a crash or a signal, the record has what the ledger holds."""
     import asyncio
 

@@ -82,10 +82,18 @@ def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], around
 
 def assertion_place(text: str) -> str:
     """Return the file with the assertion that a failure report of Python ends in, or ""."""
+    return failure_place(text) if is_assertion(assertion(text)) else ""
+
+
+def failure_place(text: str) -> str:
+    """Return the file that a failure report of Python ends in, or ""."""
     places = list(_PLACE.finditer(text)) or list(_FRAME.finditer(text))
-    error = assertion(text)  # `raises` and `warns` fail with an exception of their own
-    asserts = error.startswith(("assert", "AssertionError")) or "DID NOT " in error
-    return places[-1]["path"] if places and asserts else ""
+    return places[-1]["path"] if places else ""
+
+
+def is_assertion(error: str) -> bool:
+    """Whether a test made the error itself; `raises` and `warns` fail with one of their own."""
+    return error.startswith(("assert", "AssertionError")) or "DID NOT " in error
 
 
 def _is_own(test: str, place: str) -> bool:

@@ -22,8 +22,16 @@ from agent.verify.judging.compare import (
     to_blame,
     was_collector,
 )
+from agent.verify.judging.outdated import failure_place, is_assertion
 from agent.verify.judging.replays import SecondRuns
-from agent.verify.judging.wording import failure_texts, how_it_ended, listed, number, tail
+from agent.verify.judging.wording import (
+    assertion,
+    failure_texts,
+    how_it_ended,
+    listed,
+    number,
+    tail,
+)
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _INTERPRETED = frozenset({"python", "javascript", "typescript", "tsx"})
@@ -119,6 +127,38 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     return _judge_outcomes(before, after, ids, names)
 
 
+def why_not_red(run: TestRun, issue: str) -> str:
+    """Return why a new test that ran on the base does not show the issue, or "".
+
+    It shows it by an assertion, by an error in the project's code or one that the issue names, or
+    by the lack of a name that the issue asks for.
+    """
+    if not run.outcomes or not is_whole(run):
+        return f"no outcome of the test can be read: the run {how_it_ended(run)}"
+    failing = sorted(test for test, outcome in run.outcomes.items() if outcome in BAD_OUTCOMES)
+    if not failing:
+        return "the test does not fail on the base"
+    names = NameChecks(issue=issue)
+    return next(filter(None, (_own_error(run, test, names) for test in failing)), "")
+
+
+def _own_error(run: TestRun, test: str, names: NameChecks) -> str:
+    """Return how a test fails by a mistake of its own, or ""."""
+    text, path = run.failures.get(test, ""), test.partition("::")[0]
+    error, place, name = assertion(text), failure_place(text), _missing_name(text)
+    if name and names.in_issue(name):
+        return ""
+    if path == test:
+        return f"{test} cannot be collected: {error}"
+    own = f"/{place}".endswith(f"/{path}") or (place and f"/{path}".endswith(f"/{place}"))
+    if not place:
+        own = bool(name) or run.outcomes[test] is Outcome.ERROR
+    kind = error.partition(":")[0].rpartition(".")[2]
+    if not own or is_assertion(error) or kind == "Failed" or (kind and names.in_issue(kind)):
+        return ""
+    return f"{test} fails by an error of its own: {error}"
+
+
 def confirm(
     found: Judgement,
     again: Mapping[str, SecondRuns],
@@ -206,9 +246,13 @@ def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, .
     if collector is not None and language_of(collector.partition("::")[0]) not in _INTERPRETED:
         words = set(re.findall(r"\w+", text))
         return tuple(sorted(filter(names.brought, words))) or None
-    missing = list(_MISSING_NAME.finditer(text))
-    name = next(filter(None, missing[-1].groups()), "") if missing else ""
+    name = _missing_name(text)
     return (name,) if name and names.brought(name) else ()
+
+
+def _missing_name(text: str) -> str:
+    missing = list(_MISSING_NAME.finditer(text))
+    return next(filter(None, missing[-1].groups()), "") if missing else ""
 
 
 def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:

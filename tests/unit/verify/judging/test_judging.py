@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from agent.types import Channels, FileChange, ReproductionTest, SelectedTest, Verdict
+from agent.types import Channels, FileChange, Outcome, ReproductionTest, SelectedTest, Verdict
 from agent.types import TestRun as Run
 from agent.verify.judging.compare import compare
-from agent.verify.judging.reproduction import Judgement, NameChecks, Standing, judge
+from agent.verify.judging.reproduction import Judgement, NameChecks, Standing, judge, why_not_red
 from agent.verify.judging.verdict import VerdictEvidence, decide
 from agent.verify.path_rules import unsafe
 from agent.verify.plan import Plan, make_plan
@@ -389,3 +389,31 @@ def test_a_named_command_that_shows_nothing_limits_the_verdict(
     if verdict is Verdict.UNVERIFIED:
         unnamed = dataclasses.replace(given, named_command=False)
         assert decide(unnamed)[0] is Verdict.VERIFIED
+
+
+@pytest.mark.parametrize(
+    ("test", "report", "said"),
+    [
+        (f"{TEST}::test_a", f"E       assert 1 == 2\n\n{TEST}:4: AssertionError", ""),
+        (f"{TEST}::test_a", f"E       Failed: DID NOT RAISE\n\n{TEST}:4: Failed", ""),
+        (f"{TEST}::test_a", "E       TypeError: 'x'\n\nsrc/pkg/mod.py:9: TypeError", ""),
+        (f"{TEST}::test_a", f"E       KeyError: 'x'\n\n{TEST}:4: KeyError", ""),
+        (f"{TEST}::test_a", f"E       TypeError: 'x'\n\n{TEST}:4: TypeError", "error of its own"),
+        (
+            f"{TEST}::test_a",
+            f"E       NameError: name 'q' is not defined\n\n{TEST}:4: NameError",
+            "q",
+        ),
+        (TEST, "E   ImportError: cannot import name 'cost' from 'pkg.mod'", ""),
+        (TEST, "E   ImportError: cannot import name 'price' from 'pkg.mod'", "cannot be collected"),
+        (f"{TEST}::test_a", "", "does not fail"),
+        ("", "", "no outcome"),
+    ],
+)
+def test_a_red_test_fails_for_the_issues_reason(test: str, report: str, said: str) -> None:
+    failed = Outcome.FAILED if "::" in test else Outcome.ERROR
+    outcomes = {test: failed if report else Outcome.PASSED} if test else {}
+    run = dataclasses.replace(run_of(outcomes), failures={test: report})
+    reason = why_not_red(run, "get() raises KeyError, and `cost` is missing")
+    assert said in reason
+    assert bool(said) == bool(reason)
