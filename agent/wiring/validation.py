@@ -88,6 +88,7 @@ async def open_validator(
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
         known=problem.known,
         allow=settings.allow,
+        cache=settings.cache_dir / "runs",
         setup=surroundings,
     )
     if around is not None:

@@ -37,7 +37,7 @@ _TYPING = "typing_extensions"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The environments of the projects, without and with plugins.
+    """The environments of the projects, without and with plugins, and a cache of base runs.
 
     `targets` has a repository of each project. Nothing changes it, so that all patches share it and
     the runs of the base.
@@ -45,6 +45,7 @@ class Place:
 
     lean: Path
     plugged: Path
+    cache: Path
     targets: Path
 
 
@@ -54,7 +55,7 @@ def make_place(folder: Path) -> Place:
     plugged = python_with(folder / "plugged", (*PYTEST, *_PLUGINS, _TYPING))
     for name, project in PROJECTS.items():
         make_repository(folder / "targets" / name, project)
-    return Place(lean, plugged, folder / "targets")
+    return Place(lean, plugged, folder / "cache", folder / "targets")
 
 
 def tried(noop: NoOp, place: Place) -> Seen:
@@ -114,7 +115,7 @@ def replied(
     if isinstance(applied, ApplyFailure):
         return REFUSED, applied.reason.partition("\n")[0]
     python = place.plugged if plugged else place.lean
-    options = ValidationOptions(python=python, timeout=60.0)
+    options = ValidationOptions(python=python, timeout=60.0, cache=place.cache)
 
     declared = tuple(OutdatedTest(one, "the issue changes this") for one in outdated)
 

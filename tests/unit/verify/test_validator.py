@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import platform
 import sys
@@ -118,6 +119,29 @@ def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> 
     assert [test.path for test in first.selected] == list(PROJECT)
     assert first.newly_passing == ("tests/test_issue.py::test",)
     assert first.backend == "scripted"
+
+
+def test_runs_of_the_base_are_kept_between_runs_of_the_program(
+    repository: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    first, second = pytest_played(by_source), pytest_played(by_source)
+    (told,) = validate(repository, first, FIXES, cache=cache)
+    (again,) = validate(repository, second, FIXES, cache=cache)
+    assert len(runs(second)) < len(runs(first))
+    assert told.before is not None
+    assert again.before == dataclasses.replace(told.before, cached=True)
+    assert (again.verdict, told.before.cached) == (Verdict.VERIFIED, False)
+    (repository / "notes.txt").write_text("the tree is another one\n")
+    third = pytest_played(by_source)
+    validate(repository, third, FIXES, cache=cache)
+    assert runs(third) == runs(first)
+
+
+def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    validate(repository, pytest_played(by_source, name="process"), FIXES, cache=cache)
+    assert not cache.exists()
 
 
 def test_runs_that_do_not_depend_on_each_other_happen_at_once(
