@@ -216,10 +216,8 @@ class Replay:
         except BaseException as raised:  # noqa: BLE001  (whatever the target raises)
             kind = "failed" if isinstance(raised, AssertionError) else "error"
             text = str(raised) if kind == "error" else ""
-            error, line = (
-                _without_addresses(type(raised).__name__ + ": " + text),
-                self._line(raised),
-            )
+            error = _without_addresses(type(raised).__name__ + ": " + text)
+            line = self._line(raised)
         return {
             "kind": kind, "error": error, "line": line,
             "values": list(map(_shown, self._values[-2:])),
@@ -355,7 +353,7 @@ class Fixtures:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._undo: list[Any] = []
+        self._ends = contextlib.ExitStack()
         self._values: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
@@ -373,16 +371,14 @@ class Fixtures:
             function = self.function(name)
             value = function(*[self.value(one) for one in _parameters(function)])
             if isinstance(value, types.GeneratorType):
-                self._undo.append(lambda: list(value))
-                self._values[name] = next(value)
-            else:
-                self._values[name] = value
+                self._ends.callback(list, value)
+                value = next(value)
+            self._values[name] = value
         return self._values[name]
 
     def undo(self) -> None:
         """End the fixtures, the last one first."""
-        while self._undo:
-            self._undo.pop()()
+        self._ends.close()
         self._values.clear()
 
     def _tmp_path(self) -> Any:
@@ -396,21 +392,20 @@ class Fixtures:
 
         Finder.hidden = True
         patcher = MonkeyPatch()
-        self._undo.append(patcher.undo)
+        self._ends.callback(patcher.undo)
         return patcher
 
     def _capsys(self) -> Any:
-        streams = sys.stdout, sys.stderr
-        self._undo.append(lambda: vars(sys).update(stdout=streams[0], stderr=streams[1]))
-        written: Any = [io.StringIO(), io.StringIO()]
-        sys.stdout, sys.stderr = written
+        out, err = io.StringIO(), io.StringIO()
+        self._ends.enter_context(contextlib.redirect_stdout(out))
+        self._ends.enter_context(contextlib.redirect_stderr(err))
 
         def readouterr() -> Any:
-            both = [one.getvalue() for one in written]
-            for one in written:
+            texts = [out.getvalue(), err.getvalue()]
+            for one in (out, err):
                 one.seek(0)
                 one.truncate()
-            return collections.namedtuple("Captured", "out err")(*both)
+            return collections.namedtuple("Captured", "out err")(*texts)
 
         return types.SimpleNamespace(readouterr=readouterr)
 
@@ -562,11 +557,10 @@ def _terminal() -> None:
 
 
 def _move_clock() -> None:
-    now_ns, local, utc, text = time.time_ns, time.localtime, time.gmtime, time.strftime
-    now = time.time = lambda: _TIME() + SHIFT[0]
-    time.time_ns = lambda: now_ns() + SHIFT[0] * 10**9
-    for name in ("monotonic", "perf_counter", "process_time"):
-        setattr(time, name, _later(getattr(time, name)))
+    local, utc, text = time.localtime, time.gmtime, time.strftime
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        setattr(time, name, _later(getattr(time, name), 1))
+    now, time.time_ns = time.time, _later(time.time_ns, 10**9)
     time.localtime = lambda at=None: local(now() if at is None else at)
     time.gmtime = lambda at=None: utc(now() if at is None else at)
     time.strftime = lambda form, at=None: text(form, local(now()) if at is None else at)
@@ -577,8 +571,8 @@ def _move_clock() -> None:
         setattr(datetime, real.__name__, _moved_type(real, names))
 
 
-def _later(clock: Any) -> Any:
-    return lambda: clock() + SHIFT[0]
+def _later(clock: Any, unit: int) -> Any:
+    return lambda: clock() + SHIFT[0] * unit
 
 
 def _moved_type(real: Any, names: Any) -> Any:

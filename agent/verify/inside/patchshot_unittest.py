@@ -7,8 +7,8 @@ It runs inside the sandbox under Python 3.7 or later, with the standard library 
 runner calls the methods of `unittest.TestResult`, which are recorded.
 """
 
-# ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118, PTH120
-# (methods are documented by unittest; pathlib would be imported for five calls)
+# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH120
+# (pathlib would be imported for five calls)
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ import patchshot_watch  # type: ignore[import-not-found]  # beside this file, in
 # `setUpClass (app.tests.Case)`, `setUpModule (app.tests)`: what stands for a class that failed.
 HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
 
+OUTCOMES = {
+    **dict.fromkeys(("addFailure", "addError", "addUnexpectedSuccess"), "failed"),
+    **dict.fromkeys(("addSkip", "addExpectedFailure"), "skipped"),
+    "addSuccess": "passed",
+}
+
 # Python before 3.11: `unittest.loader._FailedTest.app.tests`; later without the class.
 FAILED_IMPORT = "unittest.loader._FailedTest."
 
@@ -48,56 +54,37 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
         """Wrap the methods that every result class inherits, and calls; then watch the runner."""
         self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
         self.failed = 0
-        for name in vars(UnittestRecorder):
-            if name.startswith("on_"):
-                self._wrap(name[len("on_") :], getattr(self, name))
+        for name in ("startTest", "stopTest", "addSubTest", *OUTCOMES):
+            self._wrap(name, getattr(unittest.TestResult, name))
         self.write(event="begin")
         self.watch("patchshot_unittest")
 
-    def _wrap(self, name: str, listener: Callable[..., None]) -> None:
-        original = getattr(unittest.TestResult, name)
-
+    def _wrap(self, name: str, original: Callable[..., None]) -> None:
         @functools.wraps(original)
-        def method(result: Any, test: Any, *rest: Any, **named: Any) -> Any:
-            listener(test, *rest, **named)
-            return original(result, test, *rest, **named)
+        def method(result: Any, test: Any, *rest: Any) -> Any:
+            self._note(name, test, *rest)
+            return original(result, test, *rest)
 
         setattr(unittest.TestResult, name, method)
 
-    def _result(self, test: Any, phase: str, outcome: str, text: str = "") -> None:
-        self.failed += outcome == "failed"
-        self.result(self.identify(test), phase, outcome, text)
-
-    def on_startTest(self, test: Any) -> None:
-        name = self.identify(test)
-        self.trace.begin(name, name.rpartition("::")[2])
-        self.write(event="start", id=name)
-
-    def on_stopTest(self, test: Any) -> None:
-        self.trace.end()
-
-    def on_addSuccess(self, test: Any) -> None:
-        self._result(test, "call", "passed")
-
-    def on_addFailure(self, test: Any, err: Any) -> None:
-        self._result(test, "call", "failed", _text(err))
-
-    def on_addError(self, test: Any, err: Any) -> None:
-        real = isinstance(test, unittest.TestCase) and not _failed_import(test)
-        self._result(test, "call" if real else "collect", "failed", _text(err))
-
-    def on_addSkip(self, test: Any, reason: str) -> None:
-        self._result(test, "call", "skipped", str(reason))
-
-    def on_addExpectedFailure(self, test: Any, err: Any) -> None:
-        self._result(test, "call", "skipped", "expected failure")
-
-    def on_addUnexpectedSuccess(self, test: Any) -> None:
-        self._result(test, "call", "failed", "unexpected success")
-
-    def on_addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-        if err is not None:
-            self._result(test, "call", "failed", str(subtest) + "\n" + _text(err))
+    def _note(self, name: str, test: Any, *rest: Any) -> None:
+        """Note a call of a method of the result, which may have an error or a reason last."""
+        identity = self.identify(test)
+        if name == "startTest":
+            self.trace.begin(identity, identity.rpartition("::")[2])
+            self.write(event="start", id=identity)
+        elif name == "stopTest":
+            self.trace.end()
+        elif name != "addSubTest" or rest[1] is not None:
+            outcome = OUTCOMES.get(name, "failed")
+            real = isinstance(test, unittest.TestCase) and not _failed_import(test)
+            text = rest[-1] if rest else "unexpected success"
+            if not isinstance(text, str):
+                text = "".join(traceback.format_exception(*text))
+            if name == "addSubTest":
+                text = str(rest[0]) + "\n" + text
+            self.failed += outcome == "failed"
+            self.result(identity, "call" if real else "collect", outcome, text)
 
     def not_imported(self, path: str, outcome: str, text: str) -> None:
         """Report a file that cannot be imported or skips itself."""
@@ -146,10 +133,6 @@ class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
 
 def _failed_import(test: Any) -> bool:
     return str(test.id()).startswith(FAILED_IMPORT)
-
-
-def _text(err: Any) -> str:
-    return "".join(traceback.format_exception(*err))
 
 
 def main(argv: list[str]) -> int:

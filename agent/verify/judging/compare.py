@@ -147,18 +147,18 @@ def suspicion(before: TestRun | None, after: TestRun | None) -> str:
     """Return why the run with the patch is not credible although that on the base is, or ""."""
     if after is None:
         return ""
-    if doubtful(after) and (before is None or _is_readable(before)):
+    readable = before is None or (
+        bool(before.outcomes)
+        and not doubtful(before)
+        and not (is_command(before) and Outcome.PASSED not in before.outcomes.values())
+    )
+    if doubtful(after) and readable:
         what = "; ".join(after.channels.disagreements) or how_it_ended(after)
         return f"the accounts of the run with the patch do not agree: {what}"
     if before is None or before.ended != Ended.EXITED:
         return ""
     new = tuple(trace for trace in after.channels.traces if trace not in before.channels.traces)
     return f"with the patch the test runner itself is changed: {listed(new, _SHOWN)}" if new else ""
-
-
-def _is_readable(run: TestRun) -> bool:
-    red_command = is_command(run) and Outcome.PASSED not in run.outcomes.values()
-    return bool(run.outcomes) and not doubtful(run) and not red_command
 
 
 # ---------------------------------------------------------------------------------- given tests
@@ -186,21 +186,16 @@ def judge_known(
     if before is None or after is None or not (executed(before) or executed(after)):
         return KnownJudgement(Verdict.UNVERIFIED, "No test could be run: the given ones did not.")
     should, stay = known.fail_to_pass, known.pass_to_pass
-    gone = [test for test in stay if test in set(lost)]
+    gone = [test for test in stay if test in lost]
     unfixed = [test for test in should if not _passes(after, test)]
     fixed = tuple(t for t in should if _passes(after, t) and not _passes(before, t))
     kept = tuple(test for test in stay if _passes(after, test))
-    never = [test for test in stay if test not in gone and not _passes(after, test)]
-    missed = tuple(sorted({*gone, *unfixed, *never}))
-    absent = tuple(
-        test
-        for test in missed
-        if not any(test in run.outcomes or failed(run, test) for run in (before, after))
-    )
+    missed = tuple(sorted({*unfixed, *gone, *set(stay).difference(kept)}))
+    runs = (before, after)
+    absent = tuple(t for t in missed if not any(t in r.outcomes or failed(r, t) for r in runs))
+    verdict = Verdict.VERIFIED if fixed and not missed else Verdict.NOT_REGRESSED
     if gone or unfixed:
         verdict = Verdict.REGRESSED
-    else:
-        verdict = Verdict.VERIFIED if fixed and not never else Verdict.NOT_REGRESSED
     unknown = f", {len(absent)} in no run (the notes name them)" if absent else ""
     reason = (
         f"Of the given tests, {len(should) - len(unfixed)} of {len(should)} that should be fixed "
@@ -229,24 +224,19 @@ def by_id(known: KnownTests, test_id: Callable[[str], str]) -> KnownTests:
 
 def read_known(path: Path) -> KnownTests:
     """Read the ids from a row of SWE-bench as JSON. Raises ConfigurationError."""
+    problem = "no test ids"
     try:
         with path.open("rb") as file:
-            data = file.read(LONGEST_ROW + 1)
-        row = _Row.model_validate_json(data) if len(data) <= LONGEST_ROW else None
+            row = _Row.model_validate_json(file.read(LONGEST_ROW))
+        if row.fail_to_pass or row.pass_to_pass:
+            return KnownTests(row.fail_to_pass, row.pass_to_pass)
     except OSError as error:
         raise ConfigurationError(f"--tests-from {path}: {error.strerror or error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it is not one row of JSON"
-        raise ConfigurationError(
-            f"--tests-from {path}: {where}: {first['msg']}; give one row with FAIL_TO_PASS and "
-            "PASS_TO_PASS"
-        ) from None
-    if row is None or not (row.fail_to_pass or row.pass_to_pass):
-        raise ConfigurationError(
-            f"--tests-from {path}: no test ids; give one row with FAIL_TO_PASS and PASS_TO_PASS"
-        )
-    return KnownTests(row.fail_to_pass, row.pass_to_pass)
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+    raise ConfigurationError(
+        f"--tests-from {path}: {problem}; give one row with FAIL_TO_PASS and PASS_TO_PASS"
+    )
 
 
 def _listed(value: object) -> object:

@@ -146,8 +146,9 @@ def why_weak(
     for _, one, name in _tests_of(text):
         body = one if name in (title, title.partition("[")[0]) else body
         shared = shared.replace(one, "")
-    asked = [n for n in sorted(set(chain(*map(_new_names, source)))) if _uses(n, body, shared)]
-    asked = [n for n in asked if names.brought(n) and not names.in_issue(n)]
+    new = sorted(set(chain(*map(_new_names, source))))
+    asked = [n for n in new if names.brought(n) and not names.in_issue(n)]
+    asked = [n for n in asked if _uses(n, body, shared, in_python=in_python)]
     asked += [c.path for c in source if c.before is None and _quotes(c.path, body)]
     if asked:
         return f"it asks for {listed(asked)}, which the issue does not speak of"
@@ -177,7 +178,7 @@ def _quotes(path: str, body: str) -> bool:
     return re.search(rf"['\"`/]{re.escape(path)}", body) is not None
 
 
-def _uses(name: str, body: str, shared: str) -> bool:
+def _uses(name: str, body: str, shared: str, *, in_python: bool) -> bool:
     """Whether a test uses a name: as a property, in a string, or imported."""
     word = rf"(?<!\w){name}(?!\w)"
     imported = (
@@ -187,8 +188,8 @@ def _uses(name: str, body: str, shared: str) -> bool:
     used = rf"\.\s*{word}|['\"`](?:[\w.]+\.)?{word}(?:\.[\w.]+)?['\"`]|{imported}"
     if re.search(used, body):
         return True
-    renamed = re.search(rf"{word}\s+as\b", shared)
-    return re.search(used, shared) is not None and bool(renamed or re.search(word, body))
+    mine = in_python or re.search(word, body) is not None
+    return mine and re.search(used, shared) is not None
 
 
 def _looks_at(change: FileChange, body: str) -> bool:

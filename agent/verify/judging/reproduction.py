@@ -58,11 +58,8 @@ class Standing(enum.Enum):
     """What a new test shows about the patch."""
 
     PROVES = "fails before, passes after"
-    NEEDS_NEW_NAME = "fails before for the lack of a name that the issue does not speak of"
+    NO_EVIDENCE = "passes after, and before too, or for another reason, or not once more"
     SUSPECT = "its run cannot be believed"
-    FLAKY = "fails before, passes after, and not so once more"
-    UNRELATED = "fails before, passes after, and is no evidence all the same"
-    PASSES_BEFORE = "passes before and after"
     STILL_FAILS = "fails, vanishes or skips itself with the patch"
     SAYS_NOTHING = "could not be run"
 
@@ -111,19 +108,19 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     doubt = suspicion(before, after)
     if doubt and not any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
         return Judgement(Standing.SUSPECT, f"the reproduction test: {doubt}", tuple(ids))
-    if _is_silent(before) and _is_silent(after):
-        text = "the reproduction test gives no outcome that can be read, with or without the patch"
-        return Judgement(Standing.SAYS_NOTHING, text)
-    if not is_whole(after):
+    silent = _is_silent(before) and _is_silent(after)
+    if not is_whole(after) and not silent:
         text = f"The reproduction test {how_it_ended(after)} with the patch."
         return Judgement(Standing.STILL_FAILS, f"{text}\n\n{tail(after.output_tail)}", tuple(ids))
-    if not after.outcomes and all("::" not in test for test in ids):
-        text = f"the reproduction test holds no test that runs ({how_it_ended(after)})"
-        return Judgement(Standing.SAYS_NOTHING, text)
-    missing = _missing_module(after, names.in_repository)
-    if missing:
-        text = f"the reproduction test needs {missing}, which is not installed"
-        return Judgement(Standing.SAYS_NOTHING, text)
+    nothing = ""
+    if silent:
+        nothing = "gives no outcome that can be read, with or without the patch"
+    elif not after.outcomes and all("::" not in test for test in ids):
+        nothing = f"holds no test that runs ({how_it_ended(after)})"
+    elif missing := _missing_module(after, names):
+        nothing = f"needs {missing}, which is not installed"
+    if nothing:
+        return Judgement(Standing.SAYS_NOTHING, f"the reproduction test {nothing}")
     return _judge_outcomes(before, after, ids, names)
 
 
@@ -170,27 +167,23 @@ def confirm(
     steady = [test for test in found.tests if test in again and again[test].is_steady(test)]
     if not steady:
         text = f"the reproduction test gives other results once more: {listed(found.tests, _SHOWN)}"
-        return Judgement(Standing.FLAKY, text, found.tests)
+        return Judgement(Standing.NO_EVIDENCE, text, found.tests)
     doubts = {test: why_weak(test) for test in steady}
     if all(doubts.values()):
         reasons = listed(sorted(set(doubts.values())), _SHOWN)
         text = f"the reproduction test is no evidence ({listed(steady, _SHOWN)}): {reasons}"
-        return Judgement(Standing.UNRELATED, text, found.tests)
+        return Judgement(Standing.NO_EVIDENCE, text, found.tests)
     return replace(found, tests=tuple(test for test in steady if not doubts[test]))
 
 
 def with_source(found: Judgement, earlier: Sequence[str]) -> Judgement:
     """Say where a test that refutes the patch comes from, if from one of the `earlier` files."""
-    if found.standing is not Standing.STILL_FAILS:
-        return found
     paths = sorted({test.partition("::")[0] for test in found.tests}.intersection(earlier))
-    if not paths:
+    if found.standing is not Standing.STILL_FAILS or not paths:
         return found
     first, _, rest = found.text.partition("\n")
-    source = (
-        f"An earlier reply brought {listed(paths)}; it counts until `wrong_tests` says why not."
-    )
-    return replace(found, text=f"{first} {source}\n{rest}")
+    why = f"An earlier reply brought {listed(paths)}; it counts until `wrong_tests` says why not."
+    return replace(found, text=f"{first} {why}\n{rest}")
 
 
 def _is_silent(run: TestRun) -> bool:
@@ -214,26 +207,24 @@ def _judge_outcomes(
         return _judge_proof(before, proving, names)
     if passing:
         text = f"the reproduction test passes on the base already ({listed(passing)})"
-        return Judgement(Standing.PASSES_BEFORE, text, tuple(passing))
+        return Judgement(Standing.NO_EVIDENCE, text, tuple(passing))
     return Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
 
 
 def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -> Judgement:
     """Judge tests by why they failed on the base; one that needs no new name proves for all."""
-    needs = {test: _needed_names(before, test, names) for test in proving}
+    needs = [_needed_names(before, test, names) for test in proving]
     text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
-    strong = tuple(test for test in proving if needs[test] == ())
-    if strong:
-        return Judgement(Standing.PROVES, text, proving)
-    lacked = sorted({name for needed in needs.values() for name in needed or ()})
+    lacked = sorted({name for needed in needs for name in needed or ()})
     words = f"on the base only for the lack of {listed(lacked, _SHOWN)}, which the patch brings"
+    if () in needs:
+        return Judgement(Standing.PROVES, text, proving)
     if any(map(names.in_issue, lacked)):
         return Judgement(Standing.PROVES, f"{text} ({words})", proving)
+    why = f"fails {words} and the issue does not speak of"
     if not lacked:
-        text = "the reproduction test does not compile on the base, and not for lack of a name"
-        return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
-    text = f"the reproduction test fails {words} and the issue does not speak of"
-    return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
+        why = "does not compile on the base, and not for lack of a name"
+    return Judgement(Standing.NO_EVIDENCE, f"the reproduction test {why}", proving)
 
 
 def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, ...] | None:
@@ -265,12 +256,12 @@ def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
     return not was_collector(after, test)
 
 
-def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str | None:
-    """Return the missing package that prevented the collection of all tests, or None."""
+def _missing_module(run: TestRun, names: NameChecks) -> str:
+    """Return the missing package that prevented the collection of all tests, or ""."""
     if any(outcome not in BAD_OUTCOMES or "::" in test for test, outcome in run.outcomes.items()):
-        return None
+        return ""
     for test in sorted(run.outcomes):
-        for name in reversed(_MISSING_MODULE.findall(run.failures.get(test, ""))):
-            package = str(name).partition(".")[0]
-            return None if in_repository(package) else package
-    return None
+        if modules := _MISSING_MODULE.findall(run.failures.get(test, "")):
+            package = str(modules[-1]).partition(".")[0]
+            return "" if names.in_repository(package) else package
+    return ""

@@ -139,8 +139,8 @@ def one(state: str | None, text: str = "") -> Run:
         ("failed", "passed", Standing.PROVES),
         ("error", "passed", Standing.PROVES),
         ("collect", "passed", Standing.PROVES),
-        ("passed", "passed", Standing.PASSES_BEFORE),
-        ("skipped", "passed", Standing.PASSES_BEFORE),
+        ("passed", "passed", Standing.NO_EVIDENCE),
+        ("skipped", "passed", Standing.NO_EVIDENCE),
         ("failed", "failed", Standing.STILL_FAILS),
         ("failed", "skipped", Standing.STILL_FAILS),
         ("failed", None, Standing.STILL_FAILS),
@@ -199,13 +199,13 @@ def test_a_reproduction_that_does_not_end_well_proves_nothing(
     [
         ("E   AssertionError: assert 1 == 2", Standing.PROVES),
         ("E   ImportError: cannot import name 'asked' from 'pkg'", Standing.PROVES),
-        ("E   ImportError: cannot import name 'brought' from 'pkg'", Standing.NEEDS_NEW_NAME),
+        ("E   ImportError: cannot import name 'brought' from 'pkg'", Standing.NO_EVIDENCE),
         ("E   ImportError: cannot import name 'elsewhere' from 'pkg'", Standing.PROVES),
-        ("E   ModuleNotFoundError: No module named 'pkg.brought'", Standing.NEEDS_NEW_NAME),
-        ("E   AttributeError: 'X' object has no attribute 'brought'", Standing.NEEDS_NEW_NAME),
+        ("E   ModuleNotFoundError: No module named 'pkg.brought'", Standing.NO_EVIDENCE),
+        ("E   AttributeError: 'X' object has no attribute 'brought'", Standing.NO_EVIDENCE),
         (
             "E   TypeError: f() got an unexpected keyword argument 'brought'",
-            Standing.NEEDS_NEW_NAME,
+            Standing.NO_EVIDENCE,
         ),
     ],
 )
@@ -241,9 +241,9 @@ def evidence(before: Run, after: Run, new_tests: Judgement | None = None) -> Ver
 GREEN = run_of({"a": "passed", "b": "passed"})
 PROOF = Judgement(Standing.PROVES, "1 test of the reproduction: r", ("r",))
 STILL = Judgement(Standing.STILL_FAILS, "The reproduction test still fails with the patch: r.")
-EARLY = Judgement(Standing.PASSES_BEFORE, "the reproduction test passes on the base already (r)")
+EARLY = Judgement(Standing.NO_EVIDENCE, "the reproduction test passes on the base already (r)")
 NOTHING = Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
-NEW_NAME = Judgement(Standing.NEEDS_NEW_NAME, "fails on the base only for the lack of x", ("r",))
+NEW_NAME = Judgement(Standing.NO_EVIDENCE, "fails on the base only for the lack of x", ("r",))
 DOUBTED = Judgement(Standing.SUSPECT, "the reproduction test: no", ("r",))
 LIES = run_of({"a": "passed", "b": "passed"}, ended="inconsistent")
 RED_LIES = run_of({"a": "passed", "b": "failed"}, ended="inconsistent")
