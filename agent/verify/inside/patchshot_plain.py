@@ -24,6 +24,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import sys
 import tempfile
@@ -276,10 +277,10 @@ class Replay:
         name = renamed(names[-1]) if self._moved and names[-1].startswith("test") else names[-1]
         of_class = len(names) > 1 and isinstance(holder, type)
         function = self._bound(holder, name) if of_class else getattr(holder, name, None)
-        marked = any(m.name == "usefixtures" for one in (self._module, holder) for m in _marks(one))
+        marks = [mark.name for one in (self._module, holder, function) for mark in _marks(one)]
         fixtures = Fixtures(self._module)
         cases = _cases(function, fixtures)
-        if cases is None or marked or b"autouse" in self._source:
+        if cases is None or "usefixtures" in marks or b"autouse" in self._source:
             return "skipped"
         for case in cases:
             self._finish(function, case, fixtures, holder if of_class else None)
@@ -307,11 +308,12 @@ class Replay:
     def _finish(self, function: Any, case: Any, fixtures: Fixtures, holder: Any) -> None:
         """Call the function with what a runner would give it, and do what a runner does before."""
         owner = getattr(function, "__self__", holder)
-        hooks = [(self._module, "setup_module"), (self._module, "setup_function")]
-        for one, name in [*hooks, (owner, "setup_class"), (owner, "setup_method")]:
-            hook = getattr(one, name, None)
-            if hook is not None and not (one is self._module and "function" in name and holder):
-                hook(*[function] * len(_parameters(hook)))
+        hooks = [getattr(self._module, "setup_module", None)]
+        hooks += [getattr(owner, name, None) for name in ("setup_class", "setup_method")]
+        if holder is None:
+            hooks.append(getattr(self._module, "setup_function", None))
+        for hook in filter(None, hooks):
+            hook(*[function] * len(_parameters(hook)))
         arguments = {n: fixtures.value(n) for n in _parameters(function) if n not in case}
         self._called = True
         try:
@@ -422,8 +424,6 @@ def _cases(function: Any, fixtures: Fixtures) -> Any:
         return None
     cases: list[dict[str, Any]] = [{}]
     for mark in _marks(function):
-        if mark.name == "usefixtures":
-            return None
         if mark.name != "parametrize" or len(mark.args) != 2:
             continue
         given, rows = mark.args
@@ -625,9 +625,21 @@ def in_child(order: Any, test: str, source: bytes, moved: bool) -> list[Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
         try:
-            _report(writing, order, test, source, moved)
+            signal.alarm(SECONDS)
+            write, dump = os.write, json.dumps
+
+            def run() -> None:
+                for result in Replay(order, test, source, moved).results():
+                    write(writing, dump(result).encode("ascii") + b"\n")
+
+            if moved:
+                move(order["root"])
+                thread = threading.Thread(target=run)
+                thread.start()
+                thread.join()
+            else:
+                run()
         finally:
             os._exit(0)
     os.close(writing)
@@ -635,25 +647,6 @@ def in_child(order: Any, test: str, source: bytes, moved: bool) -> list[Any]:
         lines = pipe.read().splitlines()
     os.waitpid(child, 0)
     return [json.loads(line.decode("ascii")) for line in lines]
-
-
-def _report(writing: int, order: Any, test: str, source: bytes, moved: bool) -> None:
-    import signal
-
-    signal.alarm(SECONDS)
-    write, dump = os.write, json.dumps
-
-    def run() -> None:
-        for result in Replay(order, test, source, moved).results():
-            write(writing, dump(result).encode("ascii") + b"\n")
-
-    if moved:
-        move(order["root"])
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    else:
-        run()
 
 
 def replay() -> None:

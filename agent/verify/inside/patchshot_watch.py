@@ -116,8 +116,8 @@ class OutcomeRecorder(LineWriter):
 class EndTrace:
     """Follows the functions of the tests that decide, each from `begin` to `end`.
 
-    An order (a JSON file, which is removed) has the ids of these `tests`, the `seed` for `random`,
-    and whether tests run in the `reverse` order. Without one nothing is followed.
+    An order (a JSON file, which is removed) has the ids of these `tests`. With one, tests run in
+    the `reverse` order and with another seed of `random`.
     """
 
     def __init__(self) -> None:
@@ -130,9 +130,8 @@ class EndTrace:
             # Code must not see how it was started, as far as that can be hidden.
             for arguments in (sys.argv, getattr(sys, "orig_argv", [])):
                 arguments[:] = [""]
-        random.seed(order.get("seed", 0))  # the same numbers with the patch and on the base
-        self.reverse = order.get("reverse", False)
-        self.tests = frozenset(order.get("tests", ()))
+        self.tests, self.reverse = frozenset(order.get("tests", ())), bool(order)
+        random.seed(int(self.reverse))  # the same numbers with the patch and on the base
         self._function = ""  # the name of the function of the test that runs
         self._returned = self._raised = False
         self._own: dict[str, list[Any]] = {}  # by name: what the functions of the tests' files do

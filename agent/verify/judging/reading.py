@@ -182,7 +182,7 @@ def _uses(name: str, body: str, shared: str, *, in_python: bool) -> bool:
     """Whether a test uses a name: as a property, in a string, or imported."""
     word = rf"(?<!\w){name}(?!\w)"
     imported = (
-        rf"\bimport\b(?:\s*\([^)]*|[^\n]*){word}|\bfrom\s+[\w.]*{word}"
+        rf"\bfrom\s+[\w.]+\s+import\b(?:\s*\([^)]*|[^\n]*){word}|\bfrom\s+[\w.]*{word}"
         rf"|\{{[^}}]*{word}[^}}]*\}}\s*(?:=\s*(?:await\s*)?(?:require|import)|from\b)"
     )
     used = rf"\.\s*{word}|['\"`](?:[\w.]+\.)?{word}(?:\.[\w.]+)?['\"`]|{imported}"

@@ -193,6 +193,13 @@ def test_looking_at_the_source_is_weak(asked: str) -> None:
     )
 
 
+def test_a_test_may_import_a_library_as_the_patch_does() -> None:
+    test = (
+        "import os\nfrom shop.price import total\n\n\ndef test_a():\n    assert os.sep + total()\n"
+    )
+    assert why(test, changed(f"import os\n{PRICE}")) == ""
+
+
 def test_a_test_may_open_its_own_file_and_run_the_program() -> None:
     for body in ("open(tmp / 'price.py').read()", "run(['python', 'shop/price.py'])"):
         assert why(f"def test_a(tmp):\n    assert {body}\n", FIXED) == ""
