@@ -36,16 +36,8 @@ def packing_options(settings: Settings) -> PackingOptions:
         allow_empty=settings.allow_empty_context,
     )
     if retrieval_options(settings).original:
-        # Add only whole chunks without surrounding lines, and stop at the first that does not fit.
-        return replace(
-            options,
-            automatic=False,
-            max_chunks=settings.max_chunks or 30,
-            support_share=0.0,
-            chunk_share=1.0,
-            part_share=0.0,
-            stop_at_oversized=True,
-        )
+        chunks = settings.max_chunks or 30
+        return replace(options, automatic=False, max_chunks=chunks, original=True)
     return options
 
 
@@ -132,13 +124,27 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     """Return the embedder that the settings choose; None means lexical retrieval."""
     model = await _batch_embedder(settings, connections)
     if model is None:
-        return None
+        return _static_embedder(settings) if settings.embed != "off" else None
     from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 
     options = EmbeddingOptions(concurrency=_concurrency())
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", connections.reporter)
     connections.stack.callback(cache.close)
     return ParallelEmbedder(model, connections.reporter, options, cache, connections.time_left)
+
+
+def _static_embedder(settings: Settings) -> Embedder | None:
+    """Return the package's encoder for the preset `original`, which always compares vectors."""
+    if not retrieval_options(settings).original:
+        return None
+    from agent.retrieval.ranking import load_shipped, preset
+
+    encoder = load_shipped(preset("default")).encoder
+    with contextlib.suppress(ModuleNotFoundError):  # the miner bundle has no agent.search
+        from agent.search.vectors import StaticEmbedder
+
+        return None if encoder is None else StaticEmbedder(encoder)
+    return None
 
 
 async def _batch_embedder(settings: Settings, connections: Connections) -> BatchEmbedder | None:

@@ -126,7 +126,8 @@ def test_no_code_is_sent_only_if_the_user_insists(user: User) -> None:
     user.issue.write_text("# WIDE in wide.py is wrong\n")
     for path in FILES:
         (user.repository / path).unlink()
-    options = ("--context-tokens", "200", "--preset", "original", "--no-tests", "--no-iterative")
+    options = ("--context-tokens", "200", "--preset", "original", "--embed", "off", "--no-tests")
+    options += ("--no-iterative",)
     refused, provider = user.solve(["I see no code"], *options)
     assert (refused.returncode, provider.chats) == (2, []), refused.stderr
     assert "no code fits into the context" in refused.stderr

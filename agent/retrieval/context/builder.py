@@ -65,8 +65,7 @@ class PackingOptions:
     part_ranks: int = 5  # an oversized chunk among the first this many is shown in part,
     part_share: float = 0.25  # in at most this share
     depth: int = 400  # chunks that are tried; past this rank one in a thousand has to change
-    # As in the original system: in rank order, up to the first that does not fit.
-    stop_at_oversized: bool = False
+    original: bool = False  # packs as the system before this one did
     allow_empty: bool = False  # a prompt may be sent although no code fits into it
 
     @property
@@ -115,7 +114,6 @@ class ContextBuilder:
         self._shown: dict[str, frozenset[int]] = {}  # of each share
         self._bodies: set[str] = set()
         self._cut: dict[int, tuple[ScoredChunk, CutBy]] = {}  # by rank
-        self._stopped = False
         self._preamble = counter.count(PREAMBLE)
 
     @property
@@ -169,16 +167,15 @@ class ContextBuilder:
 
     def choose_again(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int) -> None:
         """Add chunks that the budget has cut so far and that fit into `limit` now."""
-        if not self._stopped:
-            cut = {rank for rank, (_, cut_by) in self._cut.items() if cut_by == "budget"}
-            self.choose([item for item in ranked if item[0] in cut], limit, parts=False)
+        cut = {rank for rank, (_, cut_by) in self._cut.items() if cut_by == "budget"}
+        self.choose([item for item in ranked if item[0] in cut], limit, parts=False)
 
     def _consider(self, rank: int, scored: ScoredChunk, limit: int, *, parts: bool) -> CutBy | None:
         chunk = scored.chunk
         if is_secret_path(chunk.path):
             return "secret"
         in_part = parts and rank < self._options.part_ranks
-        if not (in_part or self._options.stop_at_oversized) and self._is_hopeless(
+        if not in_part and self._is_hopeless(
             chunk if rank < _WHOLE_RANKS else condensed(chunk), limit - self.used
         ):
             return "budget"
@@ -195,15 +192,14 @@ class ContextBuilder:
         if shorter := self._condensed(choice, share.view):
             choice = replace(choice, lines=shorter, form="part")
         shown = _body(share.view, choice.lines)
-        if self._stopped or not self._fit(choice, shown, limit, parts=parts):
-            self._stopped = self._options.stop_at_oversized and bool(self._bodies)
+        if not self._fit(choice, shown, limit, parts=parts):
             return "budget"
         self._bodies.add(body)
         return None
 
     def _condensed(self, choice: Choice, view: FileView) -> frozenset[int]:
         """Return the lines without what tells little; empty if nothing is to be left out."""
-        if choice.rank < _WHOLE_RANKS or self._options.stop_at_oversized:
+        if choice.rank < _WHOLE_RANKS:
             return frozenset()
         left_out = little_told(choice.chunk)
         return without_blank_ends(choice.lines - left_out, view) if left_out else frozenset()
@@ -245,7 +241,7 @@ class ContextBuilder:
 
     def _take_part(self, choice: Choice, room: int) -> bool:
         options = self._options
-        if choice.rank >= options.part_ranks or options.stop_at_oversized or not options.part_share:
+        if choice.rank >= options.part_ranks or not options.part_share:
             return False
         chunk, share = choice.chunk, self._share(choice.chunk.path)
         room = min(room, int(options.part_share * options.limit))

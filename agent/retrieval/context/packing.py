@@ -16,13 +16,16 @@ from agent.retrieval.context.excerpt import condensed
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
+    Choice,
     FileShare,
     FileViews,
+    chunk_lines,
     runs,
     without_blank_ends,
 )
 from agent.retrieval.context.support import SupportFinder
 from agent.settings import AUTO_CONTEXT, CONTEXT_TOKENS
+from agent.shared.secrets import is_secret_path
 from agent.types import (
     ChunkKind,
     ContextBundle,
@@ -33,6 +36,8 @@ from agent.types import (
     ScoredChunk,
 )
 from agent.types.protocols import Chunker, Snapshot, TokenCounter
+
+_TOKENS_A_WORD = 0.75  # of the original system
 
 
 def pack(
@@ -49,13 +54,13 @@ def pack(
     parts = PartCounter(counter)
     options, likely = sized(options, ranking, parts.count)
     views = FileViews(snapshot)
+    if options.original:
+        return _pack_in_order(ranking, views, counter, options)
     finder = SupportFinder(ranking, snapshot, views, chunker)
     selection = ContextBuilder(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 
-    ranked = list(enumerate(ranking.chunks[: options.depth]))
-    if not options.stop_at_oversized:
-        ranked = by_worth(ranked, parts)
+    ranked = by_worth(list(enumerate(ranking.chunks[: options.depth])), parts)
     selection.choose(ranked, options.limit - support_tokens, parts=True)
     if support_tokens:
         selection.support(min(options.limit, selection.used + support_tokens))
@@ -64,6 +69,31 @@ def pack(
         selection.support_rest(options.limit)
     bundle = _bundle(selection, counter, options, len(ranking.chunks))
     return replace(bundle, likely_complete=likely)
+
+
+def _pack_in_order(
+    ranking: Ranking, views: FileViews, counter: TokenCounter, options: PackingOptions
+) -> ContextBundle:
+    """Return the chunks before the first that does not fit, as the original system chose them.
+
+    It took three quarters of the words for tokens, so `tokens`, counted exactly, may exceed the
+    budget. Chunks may overlap. Files that hold secrets are left out.
+    """
+    shares, used = list[FileShare](), 0
+    for rank, scored in enumerate(ranking.chunks):
+        chunk = scored.chunk
+        size = int(len(chunk.text.split()) * _TOKENS_A_WORD)
+        used += size
+        if used > options.limit or len(shares) == options.slots:
+            break
+        if not is_secret_path(chunk.path):
+            view = views[chunk.path]
+            span, lines = (chunk.start, chunk.end), chunk_lines(chunk, view)
+            shares.append(FileShare(view, (Choice(rank, scored, lines, span, tokens=size),)))
+    text = "\n".join(share.render() for share in shares)
+    pieces = tuple(piece for share in shares for piece in _pieces(share, 0))
+    reserve = options.budget - options.limit
+    return ContextBundle(pieces, text, counter.count(text), options.limit, reserve=reserve)
 
 
 def _bundle(
@@ -231,7 +261,7 @@ def sized(
     chunks = ranking.chunks[:CHUNKS]
     features = {reason.feature for scored in chunks for reason in scored.reasons}
     # Known are only the scores of the learned ranker alone.
-    if options.stop_at_oversized or _LEARNED not in features or LOCATED in features:
+    if options.original or _LEARNED not in features or LOCATED in features:
         return options, None
     tokens = [count(scored.chunk.text) for scored in chunks]
     if not options.automatic:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from agent.types import Problem
     from agent.types.protocols import Embedder, Reporter, Snapshot
 
+_ORIGINAL_CHARS = 5_000  # of a text that the original system embedded
 _ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
 LEARNED_COSINE_WEIGHT = 1.5
 """Weight of the best cosine relative to the ranker's margins, chosen on four projects that neither
@@ -151,9 +152,13 @@ class HybridRetriever:
         first = _without_hidden(first, problem.text)
         if self._embedder is None or not first.chunks:
             return self._ranking(problem, first)
-        head = [document_text(one.chunk) for one in first.chunks[: self._options.prefilter]]
+        head = [one.chunk for one in first.chunks[: self._options.prefilter]]
+        if self._options.original:
+            asked, *texts = (t[:_ORIGINAL_CHARS] for t in (problem.text, *(c.text for c in head)))
+        else:
+            asked, texts = query_text(problem, mentions), [document_text(chunk) for chunk in head]
         try:
-            query, documents = await embed_both(self._embedder, query_text(problem, mentions), head)
+            query, documents = await embed_both(self._embedder, asked, texts)
         except ProviderError as error:
             note = f"no embeddings, ranked by words alone: {error}"
             return self._ranking(problem, first, note, note)

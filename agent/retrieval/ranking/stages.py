@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.index import (
-    PROSE_AND_DATA,
     WORD,
     Piece,
     Terms,
@@ -251,20 +250,20 @@ def overlap_stage(
     problem: Problem, snapshot: Snapshot, limit: int, cancel: threading.Event
 ) -> Ranked:
     """Return the files and functions that share the most words. Raises Cancelled."""
-    words = _words(problem.text)
+    words = frozenset(problem.text.lower().split())
     chunker = TreeSitterChunker()
     chunks: list[ScoredChunk] = []
     files: list[ScoredFile] = []
     for file in all_files(snapshot):
         if cancel.is_set():
             raise Cancelled
-        if file.language in PROSE_AND_DATA:
+        if not file.path.endswith(".py"):
             continue
         text = snapshot.text(file.path)
         lines = split_lines(text)
         own = [Piece(1, len(lines), "", ChunkKind.MODULE).chunk(file, lines)] if lines else []
         own += (chunk for chunk in chunker(file, text) if chunk.kind in DEFINITIONS)
-        shared = [float(len(words & _words(chunk.text))) for chunk in own]
+        shared = [float(len(words.intersection(chunk.text.lower().split()))) for chunk in own]
         for chunk, count in zip(own, shared, strict=True):
             chunks.append(ScoredChunk(chunk, count, (Reason("overlap", count),) if count else ()))
         best = max(shared, default=0.0)

@@ -167,15 +167,6 @@ def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
     )
 
 
-def test_the_original_rule_can_be_asked_for() -> None:
-    snapshot, chunks = sample()
-    big = make_chunk(snapshot, "pkg/parser.py", 1, 37, "big")
-    options = PackingOptions(budget=180, support_share=0, chunk_share=1, stop_at_oversized=True)
-    bundle = do_pack(snapshot, make_ranking([chunks["helper"], big, chunks["local"]]), options)
-    assert shown(bundle) == ["helper"]
-    assert cuts(bundle) == {"big": "budget", "local": "budget"}
-
-
 def test_overlapping_and_identical_chunks_are_shown_once() -> None:
     snapshot = MemorySnapshot(
         {"a.py": "def f():\n    return 1\n\n\n", "b.py": "def f():\n    return 1\n"}

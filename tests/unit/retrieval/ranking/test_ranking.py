@@ -68,7 +68,7 @@ def symbols(ranking: Ranking) -> list[str]:
 def assert_sound(ranking: Ranking) -> None:
     """Total order, and reasons that add up."""
     chunks: Sequence[ScoredChunk] = ranking.chunks
-    keys = [(-c.score, c.chunk.path, c.chunk.start) for c in chunks]
+    keys = [(-c.score, c.chunk.path, c.chunk.start, c.chunk.end, c.chunk.symbol) for c in chunks]
     assert keys == sorted(set(keys))
     file_keys = [(-file.score, file.path) for file in ranking.files]
     assert file_keys == sorted(set(file_keys))
