@@ -27,4 +27,5 @@ from agent.search.project import project_name as project_name
 from agent.search.symbols import Symbol as Symbol
 from agent.search.symbols import read_symbols as read_symbols
 from agent.search.vectors import CorpusReport as CorpusReport
+from agent.search.vectors import StaticEmbedder as StaticEmbedder
 from agent.search.vectors import collection_name as collection_name

@@ -141,7 +141,7 @@ def _static_embedder(settings: Settings) -> Embedder | None:
 
     encoder = load_shipped(preset("default")).encoder
     with contextlib.suppress(ModuleNotFoundError):  # the miner bundle has no agent.search
-        from agent.search.vectors import StaticEmbedder
+        from agent.search import StaticEmbedder
 
         return None if encoder is None else StaticEmbedder(encoder)
     return None

@@ -30,6 +30,7 @@ from agent.types import (
     ChunkKind,
     ContextBundle,
     ContextPiece,
+    CutBy,
     DroppedChunk,
     Problem,
     Ranking,
@@ -79,21 +80,24 @@ def _pack_in_order(
     It took three quarters of the words for tokens, so `tokens`, counted exactly, may exceed the
     budget. Chunks may overlap. Files that hold secrets are left out.
     """
-    shares, used = list[FileShare](), 0
+    shares, dropped, used = list[FileShare](), list[DroppedChunk](), 0
     for rank, scored in enumerate(ranking.chunks):
         chunk = scored.chunk
         size = int(len(chunk.text.split()) * _TOKENS_A_WORD)
         used += size
-        if used > options.limit or len(shares) == options.slots:
-            break
-        if not is_secret_path(chunk.path):
+        cut: CutBy = "secret" if is_secret_path(chunk.path) else "budget"
+        if used > options.limit or len(shares) == options.slots or cut == "secret":
+            place = (chunk.path, chunk.start, chunk.end, chunk.symbol)
+            dropped.append(DroppedChunk(*place, size, scored.score, cut, rank + 1))
+        else:
             view = views[chunk.path]
             span, lines = (chunk.start, chunk.end), chunk_lines(chunk, view)
             shares.append(FileShare(view, (Choice(rank, scored, lines, span, tokens=size),)))
     text = "\n".join(share.render() for share in shares)
     pieces = tuple(piece for share in shares for piece in _pieces(share, 0))
     reserve = options.budget - options.limit
-    return ContextBundle(pieces, text, counter.count(text), options.limit, reserve=reserve)
+    tokens = counter.count(text)
+    return ContextBundle(pieces, text, tokens, options.limit, tuple(dropped), reserve=reserve)
 
 
 def _bundle(
