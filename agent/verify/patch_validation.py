@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -58,7 +58,7 @@ from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
 from agent.verify.reports import stable_id
-from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, wants_newer_node
+from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, selects, wants_newer_node
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 
 # How often everything is run with fewer files, where they do not fit the time limit.
@@ -105,6 +105,7 @@ class PatchValidation:
                 issue=self.problem_text,
                 earlier=earlier,
             )
+            plan = replace(plan, notes=(*plan.notes, *self._left_out(plan, suite)))
             report = _first_report(plan, suite, tools, self.backend)
             missing = _missing_tool(suite, tools)
             if missing:
@@ -133,6 +134,12 @@ class PatchValidation:
         known, runner = self.options.known, runner_of(suite)
         stable = str if runner.signs else stable_id
         return by_id(known, lambda name: stable(runner.test_id(suite, name))) if known else None
+
+    def _left_out(self, plan: Plan, suite: Suite) -> Iterator[str]:
+        """Yield a note for each test file of the patch that the suite cannot run."""
+        for path in plan.new_paths if selects(suite) else ():
+            if not runner_of(suite).targets(suite, [path], self.snapshot):
+                yield f"{path} was not run: it is no test of this suite ({suite.why})"
 
     def _selected(
         self, patch: AppliedPatch, suite: Suite, known: KnownTests | None

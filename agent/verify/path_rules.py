@@ -183,13 +183,14 @@ def rename_class(content: bytes, path: str, new_path: str) -> bytes:
 
 
 def other_path(path: str, content: bytes) -> str:
-    """Return another path in the folder of a test file; Python (replayed) and Java keep theirs."""
+    """Return another path in the folder of a test file; Python files are replayed, and keep it."""
     pure = PurePosixPath(path)
-    if language_of(path) not in _BROUGHT - {"python", "java"}:
+    if language_of(path) not in _BROUGHT - {"python"}:
         return path
     mark = _MARK.search(pure.name)
     end = pure.name[mark.start() :] if mark else pure.suffix
-    other = str(pure.with_name(f"test_{hashlib.sha256(content).hexdigest()[:8]}{end}"))
+    start = "Test" if pure.suffix == ".java" else "test_"
+    other = str(pure.with_name(f"{start}{hashlib.sha256(content).hexdigest()[:8]}{end}"))
     return other if is_test_file(other) else path
 
 

@@ -432,7 +432,7 @@ class PlanExecution:
         """Run a job that has the new tests under other `names`; without, it has none of them."""
         plan, new = self.plan, self.plan.new_tests if names is not None else ()
         names = names or {}
-        tests = tuple(replace(c, path=names.get(c.path, c.path)) for c in new)
+        tests = tuple(_under_another_name(c, names) if c.path in names else c for c in new)
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
         trees = [*([] if hung else [(tests, BASE)]), (merged(plan.source, tests), SOURCE)]
         deciding = tuple(_renamed(test, names) for test in ids)
@@ -542,6 +542,11 @@ def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
         return test in whole.outcomes or is_whole(whole)
     path, _, name = test.partition("::")
     return path in plan.edited_tests or (bool(plan.edited_tests) and not name and not collected)
+
+
+def _under_another_name(change: FileChange, names: Mapping[str, str]) -> FileChange:
+    other = names[change.path]
+    return replace(change, path=other, after=rename_class(change.after or b"", change.path, other))
 
 
 def _renamed(test: str, names: Mapping[str, str]) -> str:

@@ -118,11 +118,13 @@ class _Package:
         path = joined(self.folder, str(PurePosixPath(path)))
         return self.snapshot.text(path) if path in self.snapshot.files else ""
 
-    def declares(self, name: str) -> bool:
-        """Whether the package, or one above it, needs this package."""
+    def needed(self) -> frozenset[str]:
+        """Return the names of the packages that it, or a package above it, needs."""
         tables = (_manifest(self.snapshot, str(up)) for up in PurePosixPath(self.manifest).parents)
         keys = ("devDependencies", "dependencies", "peerDependencies")
-        return any(name in _table(table.get(key)) for table in tables for key in keys)
+        return frozenset(
+            name for table in tables for key in keys for name in _table(table.get(key))
+        )
 
     def is_path(self, word: str) -> bool:
         """Whether a word of a command names files of the package."""
@@ -207,10 +209,11 @@ def _guess(package: _Package) -> Suite | None:
     tasks = filter(re.compile(r"(?i:jake|gulp|grunt|make)file(?:\.\w+)?").fullmatch, package.paths)
     programs = "\n".join(package.text(word) for word in sorted({*words, *tasks}))
     top = "\n".join(path for path in package.paths if path.count("/") <= 1)
-    for name in (name for name, runner in _PROGRAMS.items() if name == runner):
+    needed = package.needed()
+    for name in (name for name, runner in _PROGRAMS.items() if name == runner and name in needed):
         config = re.search(rf"^(?:.*/)?\.?{name}(?:rc\b|\.config\b|\.json$)", top, re.MULTILINE)
         call = re.search(rf"\b_?{name}\b((?: +-[\w-]+(?:[ =][\w./]+)?)*)", programs)
-        if (config or call) and package.declares(name):
+        if config or call:
             options, _ = _split(package, (call[1] if call else "").split(), name)
             options += ("--timeout", "60000") if name == "mocha" else ()
             return _made(package, name, f"another program that starts {name}", (), options, (), ())
