@@ -21,6 +21,7 @@ from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult
 from sandbox.workspace import Workspace
+from tests.support.runners import require_program
 from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
 
 BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -451,3 +452,36 @@ def test_build_products_that_git_ignores_are_there(repository: Path) -> None:
 
     (report,) = validate(repository, pytest_played(look), FIXES)
     assert report.verdict is Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_new_junit_class_runs_a_second_time_under_another_name(
+    make_repository: Callable[[Mapping[str, str]], Path], by_name: bool
+) -> None:
+    require_program("mvn", "java")
+    source, test = "src/main/java/Sum.java", "src/test/java/IssueTest.java"
+    wrong = "class Sum {\n  static int of(int a, int b) { return a - b; }\n}\n"
+    text = "class IssueTest {\n  @Test void adds() { assertEquals(3, Sum.of(1, 2)); }\n}\n"
+    names = set[str]()
+
+    def answer(command: Command, tree: Path) -> RunResult:
+        name = next(word for word in command.argv if word.startswith("-Dtest="))[7:]
+        names.add(name)
+        assert f"class {name} " in (tree / "src/test/java" / f"{name}.java").read_text()
+        right = (tree / source).read_text() != wrong and (name == "IssueTest" or not by_name)
+        case = (
+            f'<testcase name="adds" classname="{name}">{"" if right else "<failure/>"}</testcase>'
+        )
+        report = f"\x1etarget/surefire-reports/TEST-{name}.xml\n<testsuite>{case}</testsuite>\n"
+        return result_of(report=report.encode(), exit_code=int(not right))
+
+    async def validated() -> ValidationReport:
+        repository = make_repository({"pom.xml": "<project/>", source: wrong})
+        snapshot, sandbox = take_snapshot(repository), ScriptedSandbox(answer)
+        problem = Problem("Sum.of() subtracts", "Sum.of(1, 2) is -1, not 3.")
+        async with SandboxValidator(snapshot, problem, sandbox, ValidationOptions()) as validator:
+            patch = patch_of(edit(source, wrong, wrong.replace("a - b", "a + b")))
+            return await validator.validate(patch, ReproductionTest(test, text))
+
+    report = asyncio.run(validated())
+    assert (report.verdict is Verdict.VERIFIED, len(names)) == (not by_name, 2), report.reason
