@@ -1,9 +1,10 @@
-"""Renders progress events to stderr: with rich on a terminal, as plain lines elsewhere."""
+"""Renders progress events to stderr: as one live line on a terminal, as plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
@@ -27,12 +28,16 @@ _DOING = {
     "validate": "testing before and after",
     "evaluate": "measuring retrieval",
     "score": "judging predictions",
+    "background": "searching past changes and documents",
     "test": "running",
     "iterate": "working step by step",
     "vectors": "reading vectors",
     "import": "writing vectors",
 }
 
+
+_SECONDS_A_LINE = 1.0
+"""Least time between lines of progress where stderr is no terminal."""
 
 Redact = Callable[[str], str]
 
@@ -45,34 +50,35 @@ class QuietReporter:
 
 
 class PlainReporter:
-    """Prints one line for each event. With `verbose`, also one for each model call."""
+    """Prints a line for each finished step and each notice, and of progress one line a second.
+
+    With `verbose`, also one for each model call.
+    """
 
     def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
         self._verbose = verbose
         self._redact = redact
         self._lock = threading.Lock()
-        self._tenths: dict[str, int] = {}
+        self._last = float("-inf")
 
     def __call__(self, event: Event, /) -> None:
-        """Print the event's line. Progress is printed at each tenth of the total only."""
-        line = self._line(event)
-        if line is None:
-            return
+        """Print the event's line, of progress only if nothing was printed within a second."""
         with self._lock:
+            now = time.monotonic()
+            is_progress = isinstance(event, StageStarted | StageProgress)
+            line = self._line(event)
+            if line is None or (is_progress and now - self._last < _SECONDS_A_LINE):
+                return
+            self._last = now
             say(self._redact(line))
 
     def _line(self, event: Event) -> str | None:
         match event:
             case StageStarted(stage, detail):
-                doing = _DOING.get(stage, stage)
-                return f"{stage}: {doing}{f' ({detail})' if detail else ''} ..."
+                return f"{stage}: {_doing(stage, detail)} ..."
             case StageFinished(stage, seconds, summary, ok):
                 return f"{stage}: {summary or ('done' if ok else 'stopped')} [{seconds:.2f} s]"
             case StageProgress(stage, done, total):
-                tenth = done * 10 // total if total else 10
-                if self._tenths.get(stage) == tenth or done == total:
-                    return None
-                self._tenths[stage] = tenth
                 return f"{stage}: {done:,} of {total:,}"
             case Notice(message, level):
                 return f"{'warning: ' if level == 'warning' else ''}{message}"
@@ -81,14 +87,20 @@ class PlainReporter:
 
 
 class TerminalReporter:
-    """Shows a spinner for the running stage and a line for each finished one."""
+    """Shows one live line: the step that runs, its time, the time and the tokens of the run.
+
+    Notices and steps that fail get lines above it; with `verbose`, all steps and model calls.
+    """
 
     def __init__(self, console: Console, *, verbose: bool = False, redact: Redact = str) -> None:
         self._verbose = verbose
         self._redact = redact
         self._console = console
         self._status: Status | None = None
-        self._running: list[str] = []
+        self._running: list[tuple[str, float]] = []
+        self._doing = ""
+        self._tokens = 0
+        self._begun = time.monotonic()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -99,6 +111,13 @@ class TerminalReporter:
             self._status.stop()
             self._status = None
 
+    def __rich__(self) -> str:
+        """Return the live line as it is now."""
+        now, running = time.monotonic(), self._running
+        step = f", {now - running[-1][1]:.0f} s" if running else ""
+        tokens = f", {self._tokens:,} tokens" if self._tokens else ""
+        return f"{self._doing}{step} [dim](in all {now - self._begun:.0f} s{tokens})[/dim]"
+
     def __call__(self, event: Event, /) -> None:
         """Show the event."""
         with self._lock:
@@ -107,32 +126,33 @@ class TerminalReporter:
     def _show(self, event: Event) -> None:
         match event:
             case StageStarted(stage, detail):
-                self._running.append(stage)
-                doing = _DOING.get(stage, stage)
-                self._spin(f"{doing}{f' ({detail})' if detail else ''}")
+                self._running.append((stage, time.monotonic()))
+                self._spin(_doing(stage, detail))
             case StageProgress(stage, done, total):
-                self._spin(f"{_DOING.get(stage, stage)} {done:,} of {total:,}")
+                self._spin(f"{_doing(stage)} {done:,} of {total:,}")
             case StageFinished(stage, seconds, summary, ok):
-                if stage in self._running:
-                    self._running.remove(stage)
-                mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
-                said = self._plain(summary)
-                self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {said}")
-                if not self._running:
+                self._running = [one for one in self._running if one[0] != stage]
+                if self._verbose or not ok:
+                    mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
+                    text = self._plain(summary)
+                    self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {text}")
+                if self._running:
+                    self._spin(_doing(self._running[-1][0]))
+                else:
                     self.__exit__()
             case Notice(message, level):
                 style = "yellow" if level == "warning" else "dim"
                 self._print(f"  [{style}]{self._plain(message)}[/{style}]")
             case ModelCall():
+                self._tokens += (event.input_tokens or 0) + (event.output_tokens or 0)
                 if self._verbose:
                     self._print(f"  [dim]{self._plain(call_in_words(event))}[/dim]")
 
     def _spin(self, text: str) -> None:
+        self._doing = self._plain(text)
         if self._status is None:
-            self._status = self._console.status(self._plain(text))
+            self._status = self._console.status(self)
             self._status.start()
-        else:
-            self._status.update(self._plain(text))
 
     def _print(self, markup: str) -> None:
         self._console.print(markup, highlight=False, soft_wrap=True)
@@ -142,6 +162,10 @@ class TerminalReporter:
         from rich.markup import escape
 
         return escape(inert(self._redact(text), " ", kept=""))
+
+
+def _doing(stage: str, detail: str = "") -> str:
+    return f"{_DOING.get(stage, stage)}{f' ({detail})' if detail else ''}"
 
 
 def call_in_words(call: ModelCall) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.results.work_tree import WriteOutcome
     from agent.run.record import Published, RunRecord
     from agent.settings import Settings
-    from agent.types import AppliedPatch
+    from agent.types import AppliedPatch, FileChange
     from agent.types.protocols import Reporter, Snapshot
 
 _PRINTED = "the diff is in what was printed"
@@ -200,6 +200,17 @@ def listed(paths: Sequence[str], most: int = 10) -> str:
     """Return the paths with commas between them, at most ten."""
     more = f" and {len(paths) - most:,} more" if len(paths) > most else ""
     return ", ".join(paths[:most]) + more
+
+
+def changed_lines(patch: AppliedPatch) -> str:
+    """Return the files of a patch with how many lines it adds and removes in each."""
+    from agent.patching import unified_diff
+
+    def described(change: FileChange) -> str:
+        starts = [line[:1] for line in unified_diff((change,)).split(b"\n@@", 1)[-1].splitlines()]
+        return f"{change.path} +{starts.count(b'+')} -{starts.count(b'-')}"
+
+    return listed([described(change) for change in patch.changes])
 
 
 def _files(paths: Sequence[str]) -> str:

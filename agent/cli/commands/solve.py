@@ -257,6 +257,8 @@ def _deliver(
     if not arguments["quiet"]:
         for note in best.report.notes if best and best.report else ():
             say(f"note: {note}")
+        if patch is not None:
+            say(f"changed: {output.changed_lines(patch)}")
     _say_end(record, last_line, delivery, run if patch else "", arguments)
     return record.status.exit_code
 

@@ -23,21 +23,46 @@ EVENTS = (
 )
 
 
-def test_plain_lines_count_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_have_what_ended_and_progress_once_a_second(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     reporter = PlainReporter()
     for event in EVENTS:
         reporter(event)
+        now += 0.125
     out, err = capsys.readouterr()
-    lines = err.splitlines()
     assert out == ""
-    assert lines[0] == "retrieve: ranking code ..."
-    assert lines[-4:] == [
+    assert err.splitlines() == [
+        "retrieve: ranking code ...",
+        *(f"index: {done:,} of 40" for done in (8, 16, 24, 32, 40)),
         "index cache is new",
         "warning: embeddings are off",
         "retrieve: 12 files [1.23 s]",
         "call: stopped [0.50 s]",
     ]
-    assert sum(line.startswith("index: ") for line in lines) == 10
+
+
+def test_a_terminal_shows_one_live_line_with_step_time_and_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120, no_color=True)
+    with TerminalReporter(console) as reporter:
+        reporter(StageStarted("index"))
+        reporter(StageFinished("index", 7.0, "336 files"))
+        reporter(ModelCall("chat", "m", "ok", 1.0, input_tokens=2000, output_tokens=345))
+        reporter(StageStarted("validate"))
+        now += 12
+        console.print(reporter)
+        reporter(StageFinished("validate", 12.0, "no tests", ok=False))
+    assert "testing before and after, 12 s" in stream.getvalue()
+    assert "(in all 12 s, 2,345 tokens)" in stream.getvalue()
+    assert "no tests" in stream.getvalue()
+    assert "336 files" not in stream.getvalue()
 
 
 def shown(*events: Event, verbose: bool = False, redact: Callable[[str], str] = str) -> str:
