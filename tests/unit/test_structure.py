@@ -24,7 +24,7 @@ GOALS = {"lines": 58_000, "modules": 300, "modules that solve loads": 190, "test
 LINES = {
     "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 490,
     "agent/batch": 1_680,
-    "agent/cli": 3_520,
+    "agent/cli": 3_530,
     "agent/datasets": 510,
     "agent/evaluation": 2_100,
     "agent/iterative": 1_040,
@@ -38,7 +38,7 @@ LINES = {
     "agent/run": 2_630,
     "agent/search": 4_440,
     "agent/settings": 650,
-    "agent/shared": 1_830,
+    "agent/shared": 1_850,
     "agent/types": 920,
     "agent/verify": 9_800,
     "agent/wiring": 1_220,
@@ -46,7 +46,7 @@ LINES = {
 }
 MOST_MODULES = 272
 MOST_LOADED = 190
-MOST_TEST_LINES = 48_390
+MOST_TEST_LINES = 48_420
 MOST_BENCHMARK_LINES = 5_500
 MOST_FIELDS = MOST_OPTIONS = 55
 MOST_DEPENDENCIES = 22
