@@ -74,6 +74,8 @@ class Chunker(Protocol):
     """Cuts one file. Pure: the same file gives the same chunks, in order of `start`."""
 
     def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]: ...
+    def inner(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
+        """Return the functions inside functions, named `outer > inner`, and the blocks of tests."""
 
 
 class TokenCounter(Protocol):

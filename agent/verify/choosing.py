@@ -412,6 +412,8 @@ _OF_THE_LIKELIEST = 3
 # Enough for a test, or for the imports, helpers and first test of a file.
 _EXCERPT_LINES = 40
 _EXCERPT_TOKENS = 350
+_AFTER_TELLING = 3  # lines of the excerpt from the line that tells most to the end
+_COMMENT = re.compile(r"\s*(?:$|#|//|/?\*)")
 
 # Definitions whose use in a test makes it the excerpt. Shorter names are words of other code too.
 _LIKELY_NAMES = 5
@@ -420,7 +422,12 @@ _SHORTEST_NAME = 4
 _QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|'([^'\n]+)'")
 _QUOTE_LENGTHS = range(10, 200)
 _MOST_QUOTES = 200
-_TEST_FUNCTION = re.compile(r"(\s*)(?:async\s+)?def\s+test\w*\s*\(")
+_TEST_FUNCTION = re.compile(
+    r"(\s*)(?:(?:async\s+)?def\s+test\w*\s*\(|(?:it|test|specify)(?:\.\w+)*\s*\(|func\s+Test\w*\s*\("
+    r"|(?:async\s+)?fn\s+\w+\s*\()"
+)
+# Shorter texts in quotes, such as `1.50`, are words of other tests too.
+_LITERALS, _LITERAL_WEIGHT = range(3, 10), 0.25
 
 _BACKTICKS = re.compile(r"`{3,}")
 # The path of a new test stands among instructions: a name of the repository must not be one.
@@ -470,10 +477,14 @@ def find_test_hints(
     texts = {path: _BACKTICKS.sub("``", text).split("\n") for path, text in masked}
     tests = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
     # The first of equal worth: the tests of the likeliest file come first.
-    worth, first, last, path = max(
-        tests, key=lambda t: t[0], default=(0, 0, _EXCERPT_LINES, paths[0])
+    begin = _after_header(texts[paths[0]])
+    worth, first, last, telling, path = max(
+        tests, key=lambda t: t[0], default=(0, begin, begin + _EXCERPT_LINES, begin, paths[0])
     )
-    excerpt = _fitting(texts[path][first : min(last, first + _EXCERPT_LINES)], counter)
+    first = max(first, telling + _AFTER_TELLING - _EXCERPT_LINES)
+    lines = texts[path][first : min(last, first + _EXCERPT_LINES)]
+    lines, cut = _fitting(lines, telling - first, counter)
+    first, excerpt = first + cut, "\n".join(lines).rstrip()
     place = f"{path} begins"
     if worth:
         place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}"
@@ -487,8 +498,10 @@ def find_test_hints(
 def _quotes(text: str) -> dict[str, float]:
     found = [*("".join(groups) for groups in _QUOTED.findall(text)), *text.split("\n")]
     stripped = (quote.strip().removeprefix(">>>").strip() for quote in found)
-    quotes = dict.fromkeys(quote for quote in stripped if len(quote) in _QUOTE_LENGTHS)
-    return dict.fromkeys(itertools.islice(quotes, _MOST_QUOTES), 1.0)
+    quotes = {quote: 1.0 for quote in stripped if len(quote) in _QUOTE_LENGTHS}
+    short = ("".join(groups).strip() for groups in _QUOTED.findall(text))
+    quotes |= {quote: _LITERAL_WEIGHT for quote in short if len(quote) in _LITERALS}
+    return dict(itertools.islice(quotes.items(), _MOST_QUOTES))
 
 
 def _likely_names(ranking: Ranking) -> dict[str, float]:
@@ -504,8 +517,12 @@ def _likely_names(ranking: Ranking) -> dict[str, float]:
     return names
 
 
-def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[float, int, int]]:
-    """Yield the summed weights and the lines, from 0, of the tests that use the names."""
+def _tests(
+    lines: Sequence[str], names: Mapping[str, float]
+) -> Iterator[tuple[float, int, int, int]]:
+    """Yield the tests that use the names: the summed weights, the first line, from 0, the end, and
+    the last line with the name that weighs most.
+    """
     if not names:
         return
     pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
@@ -513,21 +530,34 @@ def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[f
         begin = _TEST_FUNCTION.match(line)
         if begin is not None:
             last = _end_of_block(lines, first, len(begin[1]))
-            used = set(pattern.findall("\n".join(lines[first + 1 : last])))
-            if used:
-                yield sum(names[name] for name in sorted(used)), first, last
+            places = {name: n for n in range(first + 1, last) for name in pattern.findall(lines[n])}
+            if places:
+                telling = max(places, key=lambda name: (names[name], places[name], name))
+                worth = sum(names[name] for name in sorted(places))
+                yield worth, first, last, places[telling]
+
+
+def _after_header(lines: Sequence[str]) -> int:
+    """Return the index of the first line that is no comment: a licence tells nothing."""
+    first = next((n for n, line in enumerate(lines) if not _COMMENT.match(line)), 0)
+    return first if any(lines[:first]) else 0
 
 
 def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
     body = range(first + 1, len(lines))
     for number in (number for number in body if lines[number].strip()):
         text = lines[number].lstrip()
-        if len(lines[number]) - len(text) <= indent and not text.startswith(")"):
+        if len(lines[number]) - len(text) <= indent and not text.startswith((")", "}")):
             return 1 + max((n for n in range(first, number) if lines[n].strip()), default=first)
     return 1 + max(number for number in range(first, len(lines)) if lines[number].strip())
 
 
-def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:
+def _fitting(lines: list[str], telling: int, counter: TokenCounter) -> tuple[list[str], int]:
+    """Return as many lines as fit, with the telling one, and how many are cut before them."""
+    cut = 0
     while lines and counter.count("\n".join(lines)) > _EXCERPT_TOKENS:
-        lines = lines[: len(lines) * 3 // 4]
-    return "\n".join(lines).rstrip()
+        kept = len(lines) * 3 // 4
+        before = len(lines) - kept if telling - cut >= kept else 0
+        cut += before
+        lines = lines[before : before + kept]
+    return lines, cut

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.retrieval.context.excerpt import assignments, signature_lines
+from agent.retrieval.context.excerpt import assignments, exports, signature_lines
 from agent.retrieval.context.layout import (
     ELISION,
     PREAMBLE,
@@ -22,6 +22,8 @@ from agent.retrieval.context.layout import (
     chunk_lines,
     runs,
 )
+from agent.retrieval.context.support import base_names
+from agent.retrieval.index import INSIDE
 from agent.shared.secrets import is_secret_path
 from agent.types import (
     DEFINITIONS,
@@ -48,6 +50,7 @@ _MAX_DEFINITIONS = 4  # of one symbol; more are listed
 _MAX_LISTED = 40  # places or files in one list
 _MAX_OUTLINE = 150  # definitions in the list of a long file
 _MAX_FILES = 60  # files in which a bare symbol is looked up
+_MAX_BASES = 5  # classes between a class and the one that has the method
 _NEAREST = 3
 _REPEATED = 10  # lines in a row that were shown before are not sent again
 _NOTE_TOKENS = 60  # left for the note on a piece that was cut
@@ -56,6 +59,12 @@ _LINES = re.compile(r"(?P<path>.+?)(?::|#)L?(?P<first>\d{1,7})(?:\s*[-–]\s*L?(
 _REMARK = re.compile(r"\s+(?:\(.*\)|[-–—] .*)$", re.DOTALL)
 _ARGUMENTS = re.compile(r"\([^()]*\)$")
 _KEYWORD = re.compile(r"^(?:async def|def|class|function|func|fn|const|method|constant)\s+")
+_INSIDE = re.compile(r"\s+>\s+")  # `outer > inner`
+# Other words for a list of exports.
+_EXPORT_NAMES: Mapping[str, Sequence[str]] = {
+    "exports": ("module.exports", "export", "__all__"),
+    "default": ("export default",),
+}
 _CODE_SUFFIXES = (".py", ".js", ".ts", ".go", ".rs", ".c", ".h", ".java")
 
 
@@ -92,6 +101,7 @@ class NameFinder:
         self._views = views
         self._chunker = chunker
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
+        self._inner: dict[str, tuple[Chunk, ...]] = {}
         self._symbols = [scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol]
         self._ranks = {scored.chunk.id: rank for rank, scored in enumerate(ranking.chunks)}
         ranked = dict.fromkeys(scored.chunk.path for scored in ranking.chunks)
@@ -109,10 +119,14 @@ class NameFinder:
             return self._whole(path)
         start, _, inner = text.partition(":")
         if inner and (path := self._file(start)):
+            if code := tuple(self._in_file(path, _dotted(inner))):
+                return NameAnswer(code)
             symbols = [symbol.strip() for symbol in _dotted(inner).split(",")]
             answers = [self._of_file(path, symbol) for symbol in symbols if symbol]
             notes = "; ".join(answer.note for answer in answers if answer.note)
             return NameAnswer(tuple(code for answer in answers for code in answer.code), notes)
+        if inner and (code := tuple(self._below(start, _dotted(inner)))):
+            return NameAnswer(code)
         if self._snapshot.exists(text):
             return NameAnswer(note=f"not shown: {text} (no text file, or left out of the search)")
         folder = text.rstrip("/") + "/"
@@ -132,6 +146,13 @@ class NameFinder:
             text = self._snapshot.text(path)
             self._chunks[path] = tuple(self._chunker(self._snapshot.files[path], text))
         return self._chunks[path]
+
+    def inner_of(self, path: str) -> tuple[Chunk, ...]:
+        """Return the functions inside functions of a file, and the blocks of its tests."""
+        if path not in self._inner:
+            file = self._snapshot.files[path]
+            self._inner[path] = self._chunker.inner(file, self._snapshot.text(path))
+        return self._inner[path]
 
     # --- files and lines
 
@@ -185,7 +206,7 @@ class NameFinder:
         symbol = _dotted(name)
         code = [code for path in self._with(symbol) for code in self._in_file(path, symbol)]
         if not code and "." in symbol:
-            code = self._by_module(symbol)
+            code = self._by_module(symbol) or self._inherited(symbol)
         if len(code) > _MAX_DEFINITIONS:
             places = [f"{one.path}:{min(one.lines)}" for one in code]
             return NameAnswer(note=f"{symbol} is defined {len(code)} times: {_listed(places)}")
@@ -196,54 +217,91 @@ class NameFinder:
     def _by_module(self, symbol: str) -> list[NamedCode]:
         parts = symbol.split(".")
         for cut in range(len(parts) - 1, 0, -1):
-            stem = "/".join(parts[:cut])
-            for path in (f"{stem}.py", f"{stem}/__init__.py"):
-                if file := self._file(path):
-                    return list(self._in_file(file, ".".join(parts[cut:])))
+            stems = "/".join(parts[:cut]), *(self._aliased(parts[0]) if cut == 1 else ())
+            for stem in stems:
+                if code := self._below(stem, ".".join(parts[cut:])):
+                    return code
         return []
 
-    def _with(self, symbol: str) -> list[str]:
+    def _aliased(self, alias: str) -> list[str]:
+        """Return the modules that files import under another name, the likeliest files first."""
+        begin = re.compile(rf"\b([\w.]+)\s+as\s+{re.escape(alias)}\b")
+        texts = map(self._snapshot.text, self._paths[:_MAX_FILES])
+        names = dict.fromkeys(name for text in texts for name in begin.findall(text))
+        return [name.strip(".").replace(".", "/") for name in names]
+
+    def _below(self, start: str, symbol: str) -> list[NamedCode]:
+        """Return the code of a module that is named without its suffix, or of a package."""
+        stem = start.strip(" ./")
+        own = [p for p in self._paths if f"/{p.rpartition('.')[0]}".endswith(f"/{stem}")]
+        package = [p for p in self._paths if f"/{stem}/" in f"/{p}"]
+        return [
+            c for path in self._with(symbol, [*own, *package]) for c in self._in_file(path, symbol)
+        ]
+
+    def _inherited(self, symbol: str, depth: int = 0) -> list[NamedCode]:
+        owner, _, name = symbol.rpartition(".")
+        classes = (c for path in self._with(owner) for c in self.chunks_of(path))
+        bases = [
+            base
+            for chunk in classes
+            if chunk.kind is ChunkKind.CLASS and f".{chunk.symbol}".endswith(f".{owner}")
+            for base in base_names(chunk.signature)
+        ]
+        for base in dict.fromkeys(bases) if depth < _MAX_BASES else ():
+            method = f"{base}.{name}"
+            code = [c for path in self._with(method) for c in self._in_file(path, method)]
+            if code := code or self._inherited(method, depth + 1):
+                return code
+        return []
+
+    def _with(self, symbol: str, paths: Sequence[str] | None = None) -> list[str]:
+        """Return the paths whose text may define the symbol."""
         name = symbol.rpartition(".")[2]
-        paths: list[str] = []
-        if not name:
-            return paths
+        found: list[str] = []
         defines = _definition(name)
-        for path in self._paths:
-            if is_secret_path(path) or len(paths) == _MAX_FILES:
+        for path in self._paths if paths is None else paths:
+            if not name or is_secret_path(path) or len(found) == _MAX_FILES:
                 continue
             text = self._snapshot.text(path)
-            if name in text and defines.search(text):
-                paths.append(path)
-        return paths
+            is_default = path.rpartition("/")[2].partition(".")[0] == name
+            if is_default or (name in text and defines.search(text)):
+                found.append(path)
+        return found
 
     def _in_file(self, path: str, symbol: str) -> Iterator[NamedCode]:
-        chunks = [chunk for chunk in self.chunks_of(path) if chunk.kind in DEFINITIONS]
-        same = [chunk for chunk in chunks if chunk.symbol == symbol]
-        same = same or [chunk for chunk in chunks if chunk.symbol.endswith(f".{symbol}")]
+        view, chunks = self._views[path], self.chunks_of(path)
+        defined = [chunk for chunk in chunks if chunk.kind in DEFINITIONS]
+        named = [*defined, *self.inner_of(path)]
+        same = [chunk for chunk in named if chunk.symbol == symbol]
+        same = same or [c for c in named if f".{_dotted(c.symbol)}".endswith(f".{symbol}")]
+        if same:
+            yield from (self._code(chunk, defined) for chunk in same)
+            return
         owner, _, name = symbol.rpartition(".")
-        if not same:
-            assigned = [
-                NamedCode(path, symbol, _numbers(first, last))
-                for first, last in assignments(self._views[path], name)
-                if not owner or _class_at(chunks, first).endswith(owner)
-            ]
-            if assigned:
-                yield from assigned
-                return
-            same = self._inside(path, owner, name, chunks)
-        yield from (self._code(chunk, chunks) for chunk in same)
+        kinds = {symbol, *_EXPORT_NAMES.get(symbol, ())}
+        places = [run for kind, run in exports(view) if kind in kinds]
+        functions = (ChunkKind.FUNCTION, ChunkKind.METHOD)
+        outside = (n for c in chunks if c.kind not in functions for n in chunk_lines(c, view))
+        places = places or [
+            run
+            for run in assignments(view, name, outside)
+            if not owner or _class_at(defined, run[0]).endswith(owner)
+        ]
+        yield from (NamedCode(path, symbol, _numbers(*run)) for run in places)
+        if not places and owner:
+            yield from (self._code(c, defined) for c in self._setting(path, owner, name, defined))
 
-    def _inside(self, path: str, owner: str, name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+    def _setting(self, path: str, owner: str, name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the method of a class that sets the attribute first."""
         view = self._views[path]
-        attribute = rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)"
-        inner = rf"\b(?:def|class|function)\s+{re.escape(name)}\b"
-        pattern = re.compile(attribute if owner else inner)
-        for chunk in chunks:
-            if owner and not f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}"):
-                continue
-            if any(pattern.search(view.lines[number - 1]) for number in chunk_lines(chunk, view)):
-                return [chunk]
-        return []
+        pattern = re.compile(rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)")
+        return [
+            chunk
+            for chunk in chunks
+            if f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}")
+            and any(pattern.search(view.lines[number - 1]) for number in chunk_lines(chunk, view))
+        ][:1]
 
     def _code(self, chunk: Chunk, chunks: Sequence[Chunk]) -> NamedCode:
         """Return the code of a definition; a class is shorter without bodies."""
@@ -265,7 +323,8 @@ class NameFinder:
 
 
 def _dotted(symbol: str) -> str:
-    return _ARGUMENTS.sub("", symbol.strip(": ")).replace("::", ".").strip(". ")
+    plain = _ARGUMENTS.sub("", symbol.strip(": ")).replace("::", ".").strip(". ")
+    return _INSIDE.sub(".", plain)
 
 
 def _numbers(first: int, last: int) -> frozenset[int]:
@@ -424,7 +483,8 @@ class _Answer:
     def _render(self, code: NamedCode, lines: frozenset[int], form: PieceForm) -> str:
         view = self._views[code.path]
         first, last = min(code.lines), max(code.lines)
-        kind = ChunkKind.METHOD if "." in code.symbol else ChunkKind.WINDOW
+        is_inner = "." in code.symbol or INSIDE in code.symbol
+        kind = ChunkKind.METHOD if is_inner else ChunkKind.WINDOW
         chunk = Chunk(code.path, first, last, code.symbol, kind, "", "", view.language)
         choice = Choice(0, ScoredChunk(chunk, 0.0), lines, (first, last), form)
         return FileShare(view, (choice,)).render()
@@ -518,7 +578,11 @@ def _chunks_of(
     if not code.symbol:  # a file, or lines of it
         inside = [c for c in chunks if not code.lines.isdisjoint(range(c.start, c.end + 1))]
         return [], finder.best(inside)
-    own = [c for c in chunks if c.symbol == code.symbol and c.start <= first <= c.end][:1]
+    own = [
+        c
+        for c in (*chunks, *finder.inner_of(code.path))
+        if c.symbol == code.symbol and c.start <= first <= c.end
+    ][:1]
     if not own:  # a constant, a table or an attribute
         file = snapshot.files[code.path]
         text = "\n".join(snapshot.text(code.path).split("\n")[first - 1 : last])

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from agent.retrieval.context.asked import LOCATED
 from agent.retrieval.context.excerpt import best_lines, condensed, little_told
 from agent.retrieval.context.layout import (
     PREAMBLE,
@@ -87,10 +89,18 @@ _WHOLE_RANKS = 5
 # Items of support in a row that may not fit before the others of a file are given up.
 _MISSES = 20
 
+# Chunks whose file is shown with its list of exports.
+_FIRST_EXPORTS = 3
+
 _AROUND = frozenset({ChunkKind.CLASS, ChunkKind.MODULE})
 
 # Tokens, beside the path, that are saved when a chunk joins two blocks: a header and fences.
 _JOIN_SAVES = 40
+
+
+def is_first(rank: int, scored: ScoredChunk) -> bool:
+    """Whether the chunk is shown before all others: the best one, or one that a model has named."""
+    return rank == 0 or any(reason.feature == LOCATED for reason in scored.reasons[:1])
 
 
 class ContextBuilder:
@@ -221,7 +231,7 @@ class ContextBuilder:
         room = limit - self.used
         # The rendered file has at least these lines.
         most = room + self._tokens.get(choice.chunk.path, 0)
-        if parts:
+        if parts and not (is_first(choice.rank, choice.scored) and choice.chunk.symbol):
             most = min(most, int(self._options.chunk_share * self._options.limit))
         if self._counter.count(body) <= most and self._take_whole(choice, room):
             return True
@@ -287,7 +297,15 @@ class ContextBuilder:
 
     def support(self, limit: int) -> None:
         """Add the support of the chosen chunks, best rank first."""
-        for choice in self.choices():
+        choices = self.choices()
+        names = Counter(c.chunk.name for c in choices if c.chunk.kind is ChunkKind.METHOD)
+        for choice in choices[:_FIRST_EXPORTS]:
+            self._add_support(self._finder.exports(choice.chunk.path), limit)
+        for choice in [c for c in choices if c.chunk.symbol][:1]:
+            self._add_support(self._finder.callers(choice.chunk), limit)
+        for choice in choices:
+            if names[choice.chunk.name] > 1 and choice.chunk.kind is ChunkKind.METHOD:
+                self._add_support(self._finder.base_method(choice.chunk), limit)
             self._add_support(self._finder.around(choice.chunk, choice.lines), limit)
 
     def support_rest(self, limit: int) -> None:

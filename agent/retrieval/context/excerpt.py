@@ -4,15 +4,14 @@ import or bind names.
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.retrieval.context.layout import FileView, Run
+from agent.retrieval.context.layout import FileView, Run, chunk_lines
+from agent.retrieval.index import GRAMMARS
 from agent.types import Chunk, ChunkKind, Problem
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
@@ -220,6 +219,7 @@ _STRINGS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).
 
 _LONG_QUOTES = ('"""', "'''")
 _BINDS = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=(?!=)")
+_SELF = re.compile(r"\b(?:self|cls)\.(\w+)\s*(?::[^=]+)?=(?!=)")
 _FIELD = re.compile(r"([A-Za-z_]\w*)\s*:\s*\S")  # of a dataclass, without a default
 
 
@@ -229,109 +229,85 @@ _DECLARED = re.compile(
 )
 
 
-def assignments(view: FileView, name: str) -> list[tuple[int, int]]:
-    """Return the first and last lines of statements that bind the name outside of functions."""
-    tree = _tree(view)
-    if tree is None:
-        return list(_assigning(view.lines, name))
-    return [
-        (node.lineno, node.end_lineno or node.lineno)
-        for _, node, names in _bindings(tree)
-        if name in names
-    ]
+def assignments(view: FileView, name: str, numbers: Iterable[int]) -> list[Run]:
+    """Return the first and last lines of the statements, of these lines, that bind the name."""
+    begin = re.compile(
+        rf"\s*(?:[\w<>\[\]*&,.]+\s+){{0,6}}[*&]?{re.escape(name)}\s*(?:,[\w\s,.]*|:[^=]*)?=(?!=)"
+        rf"|#define\s+{re.escape(name)}\b"
+    )
+    return [run for line, run in _statements_of(numbers, view.lines) if begin.match(line)]
+
+
+_EXPORTS: Mapping[str, re.Pattern[str]] = {
+    "export default": re.compile(r"export\s+default\b"),
+    "module.exports": re.compile(r"(?:module\.)?exports\s*=(?!=)"),
+    "export": re.compile(r"export\s*(?:type\s*)?[{*]"),
+    "__all__": re.compile(r"__all__\s*(?::[^=]*)?\+?="),
+}
+
+
+def exports(view: FileView) -> list[tuple[str, Run]]:
+    """Return the statements at the left margin that list or choose what a file exports."""
+    found: list[tuple[str, Run]] = []
+    for index, line in enumerate(view.lines):
+        kind = next((name for name, begin in _EXPORTS.items() if begin.match(line)), "")
+        if kind and (kind == "__all__") == (view.language == "python"):
+            found.append((kind, (index + 1, end_of_statement(view.lines, index))))
+    return found
 
 
 def bindings_of_module(lines: Sequence[str]) -> Mapping[str, Run]:
     """Return the last statement at the left margin that binds each name, found without a parser."""
-    return dict(_bound(enumerate(lines, 1), lines, _BINDS))
+    margin = (number for number, line in enumerate(lines, 1) if line[:1].strip())
+    return dict(_bound(margin, lines, _BINDS))
 
 
 def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[str, Run]:
     """Return the first statement that binds or declares each name, of the lines of a class."""
-    own = [(number, lines[number - 1].lstrip()) for number in sorted(numbers)]
-    return dict(reversed(list(_bound(own, lines, _BINDS, _FIELD))))
+    return dict(reversed(list(_bound(numbers, lines, _BINDS, _FIELD))))
 
 
 def _bound(
-    numbered: Iterable[tuple[int, str]], lines: Sequence[str], *patterns: re.Pattern[str]
+    numbers: Iterable[int], lines: Sequence[str], *patterns: re.Pattern[str]
 ) -> Iterator[tuple[str, Run]]:
+    for line, run in _statements_of(numbers, lines):
+        matches = (pattern.match(line.lstrip()) for pattern in patterns)
+        if match := next(filter(None, matches), None):
+            yield match[1], run
+
+
+def _statements_of(numbers: Iterable[int], lines: Sequence[str]) -> Iterator[tuple[str, Run]]:
+    """Yield the statements that begin on these lines: the first line, and first and last number."""
     after = 0
-    for number, line in numbered:
-        matches = (pattern.match(line) for pattern in patterns)
-        if number > after and (match := next(filter(None, matches), None)):
+    for number in sorted(numbers):
+        if number > after and lines[number - 1].strip():
             after = end_of_statement(lines, number - 1)
-            yield match[1], (number, after)
+            yield lines[number - 1], (number, after)
 
 
-def bound_names(view: FileView) -> list[tuple[str, int]]:
-    """Return the names that statements outside of functions bind, and their first lines."""
+def bound_names(view: FileView, chunks: Iterable[Chunk]) -> list[tuple[str, int]]:
+    """Return the names that statements outside of functions bind, and attributes of instances, with
+    their first lines.
+    """
     found: dict[str, int] = {}
-    tree = _tree(view)
-    if tree is None:
+    if view.language != "python":
         for number, line in enumerate(view.lines, start=1):
             if match := _DECLARED.match(line):
                 found.setdefault(match[1] or match[2], number)
-    else:
-        for inside, node, names in _bindings(tree):
-            for name in names:
-                found.setdefault(f"{inside}{name}", node.lineno)
-        for owner in ast.walk(tree):
-            if isinstance(owner, ast.ClassDef):
-                for name, number in _instance_attributes(owner):
-                    found.setdefault(f"{owner.name}.{name}", number)
+        return list(found.items())
+    for chunk in chunks:
+        numbers = chunk_lines(chunk, view)
+        if chunk.kind is ChunkKind.MODULE:
+            for name, (line, _) in _bound(numbers, view.lines, _BINDS):
+                found.setdefault(name, line)
+        elif chunk.kind is ChunkKind.CLASS:
+            for name, (line, _) in bindings_of_class(numbers, view.lines).items():
+                found.setdefault(f"{chunk.symbol}.{name}", line)
+        else:
+            for number in sorted(numbers):
+                for name in _SELF.findall(view.lines[number - 1]):
+                    found.setdefault(f"{chunk.symbol.rpartition('.')[0]}.{name}", number)
     return list(found.items())
-
-
-def _instance_attributes(owner: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    for method in owner.body:
-        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.args.args:
-            receiver = method.args.args[0].arg
-            for node in ast.walk(method):
-                if (
-                    isinstance(node, ast.Attribute)
-                    and isinstance(node.ctx, ast.Store)
-                    and isinstance(node.value, ast.Name)
-                    and node.value.id == receiver
-                ):
-                    yield node.attr, node.lineno
-
-
-def _tree(view: FileView) -> ast.Module | None:
-    if view.language != "python":
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a wrong escape in the file warns
-            return ast.parse("\n".join(view.lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _bindings(
-    tree: ast.AST,
-) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign | ast.AugAssign, tuple[str, ...]]]:
-    """Yield the statements of a module and its classes that bind names, with owner and names."""
-    waiting = [("", node) for node in ast.iter_child_nodes(tree)]
-    while waiting:
-        owner, node = waiting.pop(0)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-            yield owner, node, tuple(names)
-        elif isinstance(node, ast.stmt | ast.ExceptHandler):
-            inside = f"{owner}{node.name}." if isinstance(node, ast.ClassDef) else owner
-            waiting.extend((inside, child) for child in ast.iter_child_nodes(node))
-
-
-def _assigning(lines: Sequence[str], name: str) -> Iterator[tuple[int, int]]:
-    begin = re.compile(
-        rf"\s*(?:[\w<>\[\]*&,.]+\s+){{0,6}}[*&]?{re.escape(name)}\s*(?::[^=]*)?=(?!=)|#define\s+{re.escape(name)}\b"
-    )
-    for index, line in enumerate(lines):
-        if begin.match(line):
-            yield index + 1, end_of_statement(lines, index)
 
 
 def end_of_statement(lines: Sequence[str], start: int) -> int:
@@ -345,7 +321,7 @@ def end_of_statement(lines: Sequence[str], start: int) -> int:
             quote = ""
         if quote or (inside and depth > 0):
             continue
-        line = "" if inside else _STRINGS.sub("", lines[index])
+        line = "" if inside else _STRINGS.sub("''", lines[index])
         depth += sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
         if depth <= 0 and not line.rstrip().endswith(("\\", "=")):
             return index + 1
@@ -354,32 +330,16 @@ def end_of_statement(lines: Sequence[str], start: int) -> int:
 
 # Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
 _MAX_IMPORT = 40
-_PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
-_JAVASCRIPT = (
-    r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
+_IMPORT = re.compile(
+    r"from\s+[\w.]+\s+c?import\b"
+    r"|c?import\b(?!\(|\s+(?!static\b|type\b)\w+\s+(?!as\b|from\b)\w)"
+    r"|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
+    r"|\s*#\s*include\b|(?:require|include)(?:_once|_relative)?\b"
+    r"|(?:pub\s+)?use\s+[\w:{\\]|extern\s+crate\b|(?:global\s+)?using\s+[\w.=\s]+;"
 )
-_C = r"\s*#\s*include\b"
-_JAVA = r"import\s+(?:static\s+)?[\w.*]+\s*;"
-_STARTS: Mapping[str, re.Pattern[str]] = {
-    language: re.compile(pattern)
-    for language, pattern in {
-        "python": _PYTHON,
-        "cython": _PYTHON.replace("import", "c?import"),
-        "javascript": _JAVASCRIPT,
-        "typescript": _JAVASCRIPT,
-        "tsx": _JAVASCRIPT,
-        "c": _C,
-        "cpp": _C,
-        "java": _JAVA,
-        "kotlin": r"import\s+[\w.*]+",
-        "scala": r"import\s+[\w.]+",
-        "go": r"import\b",
-        "rust": r"(?:pub\s+)?use\s+[\w:{]|extern\s+crate\b",
-        "php": r"use\s+(?:function\s+|const\s+)?[\w\\]+|(?:require|include)(?:_once)?\b",
-        "ruby": r"require(?:_relative)?\b",
-        "csharp": r"(?:global\s+)?using\s+(?:static\s+)?[\w.=\s]+;",
-    }.items()
-}
+"""The start of an import in the languages of `_IMPORTING`."""
+
+_IMPORTING = GRAMMARS.keys() | {"cython", "kotlin", "scala"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,13 +353,12 @@ class ImportStatement:
 
 def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
     """Return the top-level imports of a file, found without a parser; () for other languages."""
-    pattern = _STARTS.get(language)
-    if pattern is None:
+    if language not in _IMPORTING:
         return ()
     found: list[ImportStatement] = []
     after = 0
     for index, line in enumerate(lines):
-        if index < after or not pattern.match(line):
+        if index < after or not _IMPORT.match(line):
             continue
         after = end_of_statement(lines, index)
         if after - index > _MAX_IMPORT:

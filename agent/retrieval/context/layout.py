@@ -61,9 +61,15 @@ def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
     return without_blank_ends((n for n in chunk.numbers() if 1 <= n <= len(view.lines)), view)
 
 
+_CLOSERS = frozenset(")]};,\t\n ")
+
+
 def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]:
-    """Return the numbers without blank lines at both ends of every run."""
-    return frozenset(n for first, last in runs(numbers) for n in _trimmed(first, last, view))
+    """Return the numbers without blank lines at both ends of every run, and without runs of closing
+    brackets alone, which end what is not shown.
+    """
+    filled = (run for run in runs(numbers) if not _CLOSERS.issuperset(view.run(*run)))
+    return frozenset(n for first, last in filled for n in _trimmed(first, last, view))
 
 
 def runs(numbers: Iterable[int]) -> tuple[Run, ...]:

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.retrieval.context.excerpt import bound_names
+from agent.retrieval.context.excerpt import bound_names, exports
 from agent.retrieval.context.layout import FileViews
+from agent.retrieval.index import INSIDE
 from agent.shared.secrets import is_secret_path
 from agent.types import DEFINITIONS, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot, TokenCounter
@@ -88,7 +89,7 @@ class _File:
         listed.sort(key=lambda name: (self.order[name], name))
         members: dict[str, list[str]] = {}
         for name in listed:
-            owner, _, member = name.rpartition(".")
+            owner, _, member = ("", "", name) if _is_whole(name) else name.rpartition(".")
             inner = members.setdefault(owner or name, [])
             if owner:
                 inner.append(member)
@@ -133,13 +134,22 @@ def _files(
     files = []
     for number, path in enumerate(paths):
         order: dict[str, int] = {}
-        for chunk in chunker(snapshot.files[path], snapshot.text(path)):
+        chunks = chunker(snapshot.files[path], snapshot.text(path))
+        for chunk in chunks:
             name = chunk.symbol.removesuffix(_CONSTRUCTOR)
             if name and chunk.kind in DEFINITIONS:
                 order.setdefault(name, chunk.start)
-        for name, line in bound_names(views[path]):
+        for name, line in bound_names(views[path], chunks):
             order.setdefault(name, line)
-        best = {n: ranks.get((path, n), _UNRANKED) for n in order if len(n) <= _NAME_LENGTH}
+        for chunk in chunker.inner(snapshot.files[path], snapshot.text(path)):
+            order.setdefault(chunk.symbol, chunk.start)
+        for name, (line, _) in exports(views[path]):
+            order.setdefault(name, line)
+        best = {
+            n: ranks.get((path, n.partition(INSIDE)[0]), _UNRANKED)
+            for n in order
+            if len(n) <= _NAME_LENGTH
+        }
         shared = {n: len(_words(n.rpartition(".")[2]) & words) for n in best}
         names = sorted(best, key=lambda n: (best[n], -shared[n], order[n], n))
         # The worth of a name: by the ranks of its file and chunk, and its place in the file.
@@ -149,6 +159,11 @@ def _files(
         }
         files.append(_File(path, worth, order))
     return files
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a name with a dot is not a member in the list of its owner."""
+    return INSIDE in name or name == "module.exports"
 
 
 def _words(text: str) -> frozenset[str]:

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.retrieval.context.asked import LOCATED
-from agent.retrieval.context.builder import ContextBuilder, PackingOptions, PartCounter
+from agent.retrieval.context.builder import (
+    ContextBuilder,
+    PackingOptions,
+    PartCounter,
+    is_first,
+)
 from agent.retrieval.context.excerpt import condensed
 from agent.retrieval.context.layout import (
     ELISION,
@@ -57,7 +62,7 @@ def pack(
     views = FileViews(snapshot)
     if options.original:
         return _pack_in_order(ranking, views, counter, options)
-    finder = SupportFinder(ranking, snapshot, views, chunker)
+    finder = SupportFinder(problem, ranking, snapshot, views, chunker)
     selection = ContextBuilder(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 
@@ -189,7 +194,7 @@ def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
 
     def _key(item: Ranked) -> tuple[bool, float, int]:
         rank, scored = item
-        if rank == 0 or any(reason.feature == LOCATED for reason in scored.reasons[:1]):
+        if is_first(rank, scored):
             return False, 0.0, rank
         tokens = counter.count(condensed(scored.chunk).text.strip("\n")) + _BLOCK_TOKENS
         share = _OUTSIDE_OF_FUNCTIONS if scored.chunk.kind in _OUTSIDE else 1.0

@@ -9,17 +9,20 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from agent.retrieval.context.excerpt import (
     IDENTIFIER,
     ImportStatement,
     bindings_of_class,
     bindings_of_module,
+    exports,
     import_statements,
     signature_lines,
 )
-from agent.retrieval.context.layout import FileViews, Run, chunk_lines, runs
-from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
+from agent.retrieval.context.layout import FileView, FileViews, Run, chunk_lines, runs
+from agent.retrieval.index import ModuleTable, imports, is_target
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot
 
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
@@ -40,9 +43,25 @@ _MAX_CONSTANTS = 8
 _SMALL_CONSTANT = 16
 _HEAD_OF_CONSTANT = 8
 
+_MAX_KEYS = 12  # entries of one table that are shown because the issue has their keys
+_MAX_EXPORTS = 40  # lines; a longer list is generated
+_WORD = re.compile(r"\w{3,}")
+_EVERYWHERE = re.compile(
+    r"\beverywhere\b|\b(?:all|every) (?:of )?(?:its |the )?(?:call|caller|usage|use|place)s?\b",
+    re.IGNORECASE,
+)
+_CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]+|_+[a-z]\w*")
+# The key of an entry of a table: a text or a dotted name.
+_KEY = re.compile(r"\s+(?:[\"']([^\"']+)[\"']|([\w.]+))\s*[:,=]")
 _ATTRIBUTE = re.compile(r"\b(?:self|cls|[A-Z]\w*)\.([A-Za-z_]\w*)")
-_BASES = re.compile(r"\bclass\s+\w+\s*\(([^()]*)\)")
+_BASES = re.compile(r"\bclass\s+\w+\s*\(([^()]*)\)|\bextends\s+([\w.]+)")
 _BASE = re.compile(r"([A-Za-z_]\w*)\s*(?=,|$)")
+
+
+def base_names(signature: str) -> list[str]:
+    """Return the last parts of the names of the classes that a class extends."""
+    bases = _BASES.search(signature)
+    return _BASE.findall(bases[1] or bases[2] or "") if bases else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +76,19 @@ class SupportFinder:
     """Finds support in the files of a snapshot."""
 
     def __init__(
-        self, ranking: Ranking, snapshot: Snapshot, views: FileViews, chunker: Chunker | None
+        self,
+        problem: Problem,
+        ranking: Ranking,
+        snapshot: Snapshot,
+        views: FileViews,
+        chunker: Chunker | None,
     ) -> None:
+        self._words = frozenset(_WORD.findall(problem.text))
+        self._everywhere = _EVERYWHERE.search(problem.text) is not None
         self._snapshot = snapshot
         self._views = views
         self._chunker = chunker
+        self._order = list(snapshot.files)
         # By path.
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
         self._import_blocks: dict[str, tuple[Run, ...]] = {}
@@ -77,6 +104,14 @@ class SupportFinder:
                 self._by_name[chunk.name].append(chunk)
             elif chunk.kind is ChunkKind.METHOD:
                 self._methods[chunk.symbol].append(chunk)
+
+    @cached_property
+    def _paths(self) -> Mapping[str, int]:
+        return {path: number for number, path in enumerate(self._order)}
+
+    @cached_property
+    def _modules(self) -> ModuleTable:
+        return ModuleTable(self._order)
 
     def class_header(self, chunk: Chunk) -> frozenset[int]:
         """Return the lines of the class header around a method, with its decorators."""
@@ -94,7 +129,8 @@ class SupportFinder:
         if owner:
             yield from self._constructors(owner)
         if owner and "super(" in text:
-            yield from self._overridden(chunk, owner)
+            for method in self._overridden_by(chunk, owner):
+                yield from self._method(method)
         yield from self._callees(chunk, text)
 
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
@@ -130,26 +166,84 @@ class SupportFinder:
                 yield from self._method(candidate)
 
     def _constants(self, chunk: Chunk, owner: Chunk | None, text: str) -> Iterator[SupportItem]:
-        if chunk.path not in self._bound:
-            self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
-        module, view = self._bound[chunk.path], self._views[chunk.path]
+        module, view = self._bindings(chunk.path), self._views[chunk.path]
         constants = {module[name]: None for name in IDENTIFIER.findall(text) if name in module}
         if owner is not None:
             own = bindings_of_class(chunk_lines(owner, view), view.lines)
             constants |= {own[name]: None for name in _ATTRIBUTE.findall(text) if name in own}
+            for place in own.values():
+                if keys := self._keyed(view, place):
+                    constants.pop(place, None)
+                    yield SupportItem(chunk.path, keys)
         for first, last in list(constants)[:_MAX_CONSTANTS]:
             shown = range(first, last + 1)
             if len(shown) > _SMALL_CONSTANT:
                 shown = range(first, first + _HEAD_OF_CONSTANT)
             yield SupportItem(chunk.path, frozenset(shown))
+        yield from self._imported_constants(chunk.path, frozenset(IDENTIFIER.findall(text)))
 
-    def _overridden(self, chunk: Chunk, owner: Chunk) -> Iterator[SupportItem]:
-        bases = _BASES.search(owner.signature)
-        for base in _BASE.findall(bases[1]) if bases else ():
+    def _keyed(self, view: FileView, place: Run) -> frozenset[int]:
+        """Return the entries of a long table whose keys the issue has, with its first and last
+        line.
+        """
+        first, last = place
+        if last - first < _SMALL_CONSTANT:
+            return frozenset()
+        keys = ((n, _KEY.match(view.lines[n - 1])) for n in range(first, last + 1))
+        named = {
+            n for n, key in keys if key and (key[1] or key[2]).rpartition(".")[2] in self._words
+        }
+        around = {m for n in named for m in (n - 1, n, n + 1)}
+        return frozenset({first, last, *around}) if 0 < len(named) <= _MAX_KEYS else frozenset()
+
+    def _imported_constants(self, path: str, names: frozenset[str]) -> Iterator[SupportItem]:
+        """Yield the constants of one line that other modules have for these names."""
+        number = self._paths.get(path, -1)
+        for line in imports(self._snapshot.text(path), self._views[path].language):
+            name = line.rpartition("/")[2]
+            if name not in names or not _CONSTANT.fullmatch(name):
+                continue
+            for found in self._modules.find(line, number)[:1]:
+                other = self._views[self._order[found]]
+                first, last = self._bindings(other.path).get(name, (0, 1))
+                if first == last:
+                    yield SupportItem(other.path, frozenset({first}))
+
+    def _bindings(self, path: str) -> Mapping[str, Run]:
+        if path not in self._bound:
+            self._bound[path] = bindings_of_module(self._views[path].lines)
+        return self._bound[path]
+
+    def exports(self, path: str) -> Iterator[SupportItem]:
+        """Return the lists of what the file exports, which change with what it defines."""
+        for _, (first, last) in exports(self._views[path]):
+            if last - first < _MAX_EXPORTS:
+                yield SupportItem(path, frozenset(range(first, last + 1)))
+
+    def callers(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return the lines that call the function, if the issue speaks of all its uses."""
+        if not self._everywhere:
+            return
+        call = re.compile(rf"(?<!def )(?<!function )\b{re.escape(chunk.name)}\s*\(")
+        for path in sorted(self._order, key=lambda p: (p not in self._ranked, p)):
+            same = self._snapshot.files[path].language == chunk.language and is_target(path)
+            if same and call.search(self._snapshot.text(path)):
+                lines = enumerate(self._views[path].lines, 1)
+                yield from (
+                    SupportItem(path, frozenset({n})) for n, line in lines if call.search(line)
+                )
+
+    def base_method(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return the method that this one overrides, whole."""
+        owner = self._owner(chunk)
+        for method in self._overridden_by(chunk, owner) if owner else ():
+            yield SupportItem(method.path, chunk_lines(method, self._views[method.path]))
+
+    def _overridden_by(self, chunk: Chunk, owner: Chunk) -> Iterator[Chunk]:
+        for base in base_names(owner.signature):
             symbol = f"{base}.{chunk.name}"
             here = [c for c in self._definitions(chunk.path) if c.symbol == symbol]
-            for method in (here or self._methods.get(symbol, []))[:1]:
-                yield from self._method(method)
+            yield from (here or self._methods.get(symbol, []))[:1]
 
     def _method(self, chunk: Chunk) -> Iterator[SupportItem]:
         lines = chunk_lines(chunk, self._views[chunk.path])

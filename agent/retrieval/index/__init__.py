@@ -17,6 +17,7 @@ from agent.retrieval.index.index import all_files as all_files
 from agent.retrieval.index.index import is_target as is_target
 from agent.retrieval.index.index import target_files as target_files
 from agent.retrieval.index.outline import GRAMMARS as GRAMMARS
+from agent.retrieval.index.outline import INSIDE as INSIDE
 from agent.retrieval.index.references import ModuleTable as ModuleTable
 from agent.retrieval.index.references import imports as imports
 from agent.retrieval.index.words import WORD as WORD

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from agent.retrieval.index.outline import GRAMMARS, Definition, Grammar, Outliner, Role, roles_of
+from agent.retrieval.index.outline import (
+    DEFAULT,
+    GRAMMARS,
+    INSIDE,
+    Definition,
+    Grammar,
+    Outliner,
+    Role,
+    roles_of,
+)
 from agent.types import Chunk, ChunkKind
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ MAX_PARSED_CHARS = 2_000_000
 
 MINIFIED_LINE_CHARS = 300
 """Mean line length from which a file counts as machine-made; its lines are not useful units."""
+
+_UNNAMED = re.compile(rf"{DEFAULT}(?=$|\.|{INSIDE})")
 
 _READ_BYTES = 512
 """Bytes given to a parser at a time; it asks again for bytes that it goes back to."""
@@ -58,7 +69,7 @@ class Piece:
             path=file.path,
             start=self.start,
             end=self.end,
-            symbol=self.symbol,
+            symbol=_symbol(self.symbol, file.path),
             kind=self.kind,
             text=self.text(lines),
             blob=file.blob,
@@ -76,6 +87,15 @@ class Piece:
             first = hole_end + 1
         parts.extend(lines[first - 1 : self.end])
         return "\n".join(parts)
+
+
+def _symbol(symbol: str, path: str) -> str:
+    """Return the symbol in this file, whose name a default export without a name has."""
+    if not _UNNAMED.match(symbol):
+        return symbol
+    *_, folder, name = f"/{path}".split("/")
+    stem = name.partition(".")[0]
+    return _UNNAMED.sub((folder if stem == "index" else stem) or DEFAULT, symbol)
 
 
 def split_lines(text: str) -> list[str]:
@@ -110,15 +130,31 @@ class TreeSitterChunker:
         definitions = self._outline(text, language, grammar)
         return _windows(lines, language) if definitions is None else _partition(lines, definitions)
 
-    def _outline(self, text: str, language: str, grammar: Grammar) -> list[Definition] | None:
+    def inner(self, file: SourceFile, text: str) -> tuple[Chunk, ...]:
+        """Return the functions inside functions, and the blocks of tests, in order of `start`."""
+        lines, grammar = split_lines(text), GRAMMARS.get(file.language)
+        if grammar is None or len(text) > MINIFIED_LINE_CHARS * len(lines):
+            return ()
+        found = self._outline(text, file.language, grammar, inside=True) or ()
+        return tuple(
+            Piece(d.start + 1, d.end + 1, d.symbol, d.kind, d.signature).chunk(file, lines)
+            for d in found
+            if INSIDE in d.symbol or d.symbol.partition(" ")[0] in grammar.blocks
+        )
+
+    def _outline(
+        self, text: str, language: str, grammar: Grammar, *, inside: bool = False
+    ) -> list[Definition] | None:
         """Return the definitions of a file; None without a parser, or if it would take too long."""
+        if language in _SCRIPTED:
+            text = _script(text)
         data = text.encode("utf-8", "replace")
         parser = self._parser(language, grammar)
         tree = None if parser is None else _parsed(parser, data)
         if tree is None:
             return None
-        outliner = Outliner(grammar, self._roles[language], data.split(b"\n"))
-        return outliner.collect(tree.root_node)
+        roles = roles_of(grammar, inside=True) if inside else self._roles[language]
+        return Outliner(grammar, roles, data.split(b"\n"), inside=inside).collect(tree.root_node)
 
     def _parser(self, language: str, grammar: Grammar) -> Parser | None:
         """Return the parser of a language; None if its grammar is not installed."""
@@ -133,6 +169,19 @@ class TreeSitterChunker:
             else:
                 self._parsers[language] = Parser(Language(getattr(module, grammar.factory)()))
         return self._parsers[language]
+
+
+_SCRIPTED = frozenset({"vue", "svelte"})
+_SCRIPT = re.compile(r"<script\b[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+
+
+def _script(text: str) -> str:
+    """Return the scripts of a page on their lines, without the rest."""
+    parts, at = list[str](), 0
+    for match in _SCRIPT.finditer(text):
+        parts += ["\n" * text.count("\n", at, match.start(1)), match[1]]
+        at = match.end(1)
+    return "".join([*parts, "\n" * text.count("\n", at)])
 
 
 def _parsed(parser: Parser, data: bytes) -> Tree | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agent.retrieval.index.chunking import Piece
 
-FORMAT = 7
+FORMAT = 8
 """Increase when chunking, terms or the layout change; older records are then ignored."""
 
 MAX_USES = 200

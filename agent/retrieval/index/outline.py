@@ -6,6 +6,7 @@ To add a language, add a `Grammar`, its package in `pyproject.toml`, and its suf
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -25,7 +26,8 @@ class Grammar:
     `containers` are searched and leave no trace. `wrappers` begin the definition in them.
     `comments` above a definition belong to it, `attributes` also to its signature. `bindings`:
     (name, value) fields of a node that names one of `function_values`. Definitions in `literals`
-    start below their first line.
+    start below their first line. `namespaces` give a prefix. `inside`: further containers of
+    functions inside functions. `blocks`: names of functions that take a title and a function.
     """
 
     module: str
@@ -39,6 +41,9 @@ class Grammar:
     bindings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     function_values: frozenset[str] = frozenset()
     literals: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    inside: frozenset[str] = frozenset()
+    blocks: frozenset[str] = frozenset()
     function_needs_body: bool = True
 
 
@@ -81,6 +86,11 @@ _JAVASCRIPT = Grammar(
     function_values=_set("arrow_function function_expression generator_function"),
     # Callbacks are searched, because one often wraps a whole file (UMD, describe, define).
     literals=_set("object arguments arrow_function function_expression"),
+    inside=_set(
+        "return_statement for_statement for_in_statement while_statement do_statement switch_body "
+        "switch_statement switch_case switch_default await_expression member_expression"
+    ),
+    blocks=_set("describe context suite it test specify"),
 )
 _TYPESCRIPT = replace(
     _JAVASCRIPT,
@@ -88,7 +98,8 @@ _TYPESCRIPT = replace(
     factory="language_typescript",
     classes=_JAVASCRIPT.classes
     | _set("abstract_class_declaration interface_declaration enum_declaration"),
-    containers=_JAVASCRIPT.containers | _set("internal_module module ambient_declaration"),
+    containers=_JAVASCRIPT.containers | _set("ambient_declaration"),
+    namespaces=_set("internal_module module"),
 )
 _TSX = replace(_TYPESCRIPT, factory="language_tsx")
 
@@ -179,6 +190,8 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
         "python": _PYTHON,
         "javascript": _JAVASCRIPT,
         "typescript": _TYPESCRIPT,
+        "vue": _TYPESCRIPT,
+        "svelte": _TYPESCRIPT,
         "tsx": _TSX,
         "go": _GO,
         "rust": _RUST,
@@ -195,6 +208,9 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
 
 MAX_DEPTH = 30
 """Most classes inside one another; only a hostile file exceeds it."""
+
+INSIDE = " > "
+"""Between the name of a function and that of a function inside it."""
 
 _MAX_SYMBOL = 200  # characters; a longer "name" is an expression
 _MAX_SIGNATURE_LINES = 12  # a longer one has a table of parameters or a decorator
@@ -213,6 +229,13 @@ class Definition:
     parent: int | None
 
 
+DEFAULT = "default"
+"""The symbol of a default export without a name. A chunk has the name of the file instead."""
+
+_WRAPS = re.compile(r"(?:[A-Z]\w*\.)?[A-Za-z_$][\w$]*")  # of React, Vue and others, not `list.map`
+_QUOTES = "'\"`"
+
+
 class Role(enum.Enum):
     """The role of a node type in the outline."""
 
@@ -221,11 +244,12 @@ class Role(enum.Enum):
     WRAPPER = enum.auto()
     LITERAL = enum.auto()
     BINDING = enum.auto()
+    NAMESPACE = enum.auto()
     CONTAINER = enum.auto()
     LEAD = enum.auto()  # a comment or attribute: may belong to the definition below it
 
 
-def roles_of(grammar: Grammar) -> Mapping[str, Role]:
+def roles_of(grammar: Grammar, *, inside: bool = False) -> Mapping[str, Role]:
     """Return roles by node type. A type in several sets has the role that comes first in `Role`."""
     names = (
         (Role.FUNCTION, grammar.functions),
@@ -233,7 +257,8 @@ def roles_of(grammar: Grammar) -> Mapping[str, Role]:
         (Role.WRAPPER, grammar.wrappers),
         (Role.LITERAL, grammar.literals),
         (Role.BINDING, grammar.bindings),
-        (Role.CONTAINER, grammar.containers),
+        (Role.NAMESPACE, grammar.namespaces),
+        (Role.CONTAINER, grammar.containers | (grammar.inside if inside else frozenset())),
         (Role.LEAD, grammar.comments | grammar.attributes),
     )
     roles: dict[str, Role] = {}
@@ -254,10 +279,20 @@ class _Scope:
 
 
 class Outliner:
-    """Collects the definitions of one file, outermost first, in order of their position."""
+    """Collects the definitions of one file, outermost first, in order of their position; with
+    `inside`, also functions inside functions and the blocks of tests.
+    """
 
-    def __init__(self, grammar: Grammar, roles: Mapping[str, Role], lines: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        roles: Mapping[str, Role],
+        lines: Sequence[bytes],
+        *,
+        inside: bool = False,
+    ) -> None:
         self._grammar = grammar
+        self._inside = inside
         self._roles = roles
         self._lines = lines
         self._found: list[Definition] = []
@@ -282,14 +317,25 @@ class Outliner:
         if role is Role.LEAD:
             self._note_lead(node)
         elif role is Role.CONTAINER:
+            if self._inside and node.type == "call_expression" and (title := self._title(node)):
+                return self._add_inside(node, node, qualified(scope.prefix, title), scope)
             # A declaration keeps its wrapper (`export const f = ...`); a block does not.
             is_kept = scope.wrapper is None or not _is_block(node)
             return scope if is_kept else replace(scope, wrapper=None)
+        elif role is Role.NAMESPACE:
+            name = _text(node.child_by_field_name("name"))
+            return replace(
+                scope, prefix=qualified(scope.prefix, name if name.isidentifier() else "")
+            )
         elif role is Role.FUNCTION:
-            self._function(node, node, node.child_by_field_name("name"), scope)
+            return self._function(node, node, node.child_by_field_name("name"), scope)
         elif role is Role.CLASS:
             return self._class(node, scope)
         elif role is Role.WRAPPER:
+            value = node.child_by_field_name("value")  # `export default ...`
+            if value is not None and (function := self._function_in(value)) is not None:
+                own = function.child_by_field_name("name")
+                return self._function(node, function, own, scope, DEFAULT)
             return _Scope(scope.prefix, scope.parent, scope.floor, scope.wrapper or node)
         elif role is Role.LITERAL:
             floor = max(scope.floor, node.start_point[0] + 1)
@@ -309,27 +355,69 @@ class Outliner:
         value = node.child_by_field_name(value_field)
         if value is None:
             return None
-        if value.type in self._grammar.function_values:
-            self._function(node, value, node.child_by_field_name(name_field), scope)
-            return None
-        return scope
+        name = node.child_by_field_name(name_field)
+        function = self._function_in(value)
+        if function is None:
+            return scope
+        if _text(name) == "module.exports":
+            name = function.child_by_field_name("name")
+        return self._function(node, function, name, scope, DEFAULT)
 
-    def _function(self, node: Node, owner: Node, name: Node | None, scope: _Scope) -> None:
-        """Record a function. `owner` has body and parameters; `node` is the whole definition."""
+    def _function_in(self, value: Node) -> Node | None:
+        """Return the function that is the value, or that a call wraps: `memo(forwardRef(f))`."""
+        while value.type == "call_expression":
+            callee, given = (value.child_by_field_name(n) for n in ("function", "arguments"))
+            if given is None or not given.named_children or not _WRAPS.fullmatch(_text(callee)):
+                return None
+            value = given.named_children[0]
+        return value if value.type in self._grammar.function_values else None
+
+    def _title(self, call: Node) -> str:
+        """Return `it works` for `it("works", () => {...})`, else ""."""
+        callee, given = (call.child_by_field_name(name) for name in ("function", "arguments"))
+        name = _text(callee).partition(".")[0]
+        if name not in self._grammar.blocks or given is None or given.named_child_count < 2:
+            return ""
+        title, *others = given.named_children
+        if not any(other.type in self._grammar.function_values for other in others):
+            return ""
+        return f"{name} {_text(title).strip(_QUOTES)}" if "string" in title.type else ""
+
+    def _function(
+        self, node: Node, owner: Node, name: Node | None, scope: _Scope, otherwise: str = ""
+    ) -> _Scope | None:
+        """Record a function, and return the scope inside it where that is searched. `owner` has
+        body and parameters; `node` is the whole definition.
+        """
         if self._grammar.function_needs_body and owner.child_by_field_name("body") is None:
-            return
-        text = _function_name(node, name)
+            return None
+        text = _function_name(node, name) or otherwise
         receiver = _receiver(node)
         symbol = qualified(scope.prefix, receiver, text)
+        if INSIDE in symbol:
+            return self._add_inside(node, owner, symbol, scope)
         method = scope.parent is not None or "." in symbol
         kind = ChunkKind.METHOD if method else ChunkKind.FUNCTION
         self._add(node, owner, symbol, kind, scope)
+        return self._scope_inside(symbol, owner) if self._inside and symbol else None
+
+    def _add_inside(self, node: Node, owner: Node, symbol: str, scope: _Scope) -> _Scope | None:
+        if _last_row(node) > node.start_point[0]:
+            self._add(node, owner, symbol, ChunkKind.METHOD, scope)
+        return self._scope_inside(symbol, owner)
+
+    def _scope_inside(self, symbol: str, owner: Node) -> _Scope | None:
+        if symbol.count(INSIDE) >= MAX_DEPTH or len(symbol) == _MAX_SYMBOL:
+            return None
+        return _Scope(symbol + INSIDE, None, owner.start_point[0] + 1)
 
     def _class(self, node: Node, scope: _Scope) -> _Scope | None:
         body = _class_body(node)
         if body is None:
             return None
-        symbol = qualified(scope.prefix, _class_name(node))
+        wrapper = scope.wrapper
+        exported = wrapper is not None and wrapper.child_by_field_name("value") == node
+        symbol = qualified(scope.prefix, _class_name(node) or (DEFAULT if exported else ""))
         index = self._add(node, node, symbol, ChunkKind.CLASS, scope)
         if symbol.count(".") >= MAX_DEPTH:
             return None
@@ -366,8 +454,8 @@ class Outliner:
 
 
 def qualified(*parts: str) -> str:
-    """Join all parts that are not empty with dots."""
-    return ".".join(filter(None, parts))[:_MAX_SYMBOL]
+    """Join all parts that are not empty with dots, except after a function."""
+    return ".".join(filter(None, parts)).replace(f"{INSIDE}.", INSIDE)[:_MAX_SYMBOL]
 
 
 def _is_block(node: Node) -> bool:

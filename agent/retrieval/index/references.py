@@ -132,7 +132,9 @@ def _php(text: str, at: int) -> Iterator[str]:
 
 _READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = {
     "python": _python,
-    **dict.fromkeys(("javascript", "typescript", "tsx", "c", "cpp", "ruby"), _quoted),
+    **dict.fromkeys(
+        ("javascript", "typescript", "tsx", "vue", "svelte", "c", "cpp", "ruby"), _quoted
+    ),
     "go": _go,
     **dict.fromkeys(("java", "csharp"), _dotted),
     "rust": _rust,

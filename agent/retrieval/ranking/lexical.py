@@ -52,21 +52,31 @@ class LexicalQuery:
 
 def make_query(problem: Problem, terms: Terms) -> LexicalQuery:
     """Return the problem's terms, each with weight log(1 + occurrences), more for the title's."""
-    title = terms.count(problem.title[:MAX_QUERY_CHARS])
+    title = terms.count(f"{problem.title[:MAX_QUERY_CHARS]} {_joined(problem.title)}")
     body = problem.body[:MAX_QUERY_CHARS]
-    prose, code = (terms.count(part) for part in text_parts(body))
-    counts = title + terms.count(body)
+    prose, code = text_parts(body)
+    joined = terms.count(_joined(prose))
+    counts = title + terms.count(body) + joined
     weights = _weights(counts)
     for term in title:
         weights[term_hash(term)] *= TITLE_WEIGHT
     order = sorted(weights)
     names = {term_hash(term): term for term in counts}
-    columns = (weights, _weights(title), _weights(prose), _weights(code))
+    parts = (title, terms.count(prose) + joined, terms.count(code))
+    columns = (weights, *map(_weights, parts))
     return LexicalQuery(
         tuple(names[key] for key in order),
         np.array(order, dtype=np.uint64),
         *(np.array([column.get(key, 0.0) for key in order]) for column in columns),
     )
+
+
+_PARTED = re.compile(r"(?<![\w.-])(?:\w{1,20}-\w{1,20}|[A-Z]+[a-z0-9]+[A-Z]\w{0,20})(?![\w-]|\.\w)")
+
+
+def _joined(text: str) -> str:
+    """Return the words with hyphens or capitals inside as files spell them: `T-SQL` is `tsql`."""
+    return " ".join(word.replace("-", "").lower() for word in _PARTED.findall(text))
 
 
 def _weights(counts: Counter[str]) -> dict[int, float]:
@@ -235,7 +245,7 @@ class FileNames:
     """Whether a file's name, or its stem as a separate word, occurs in the problem."""
 
     def __init__(self, problem: Problem) -> None:
-        self._text = problem.text.lower()
+        self._text = f"{problem.text} {_joined(problem.text)}".lower()
         self._cache: dict[str, str] = {}
 
     def found(self, path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -215,6 +215,8 @@ class HybridRetriever:
             self._warn(note)
         bonus = self._options.bonus(learned=ranked.learned, embedded=embedded)
         ranked = _with_bonus(ranked, problem, bonus, files=not self._options.original)
+        if not self._options.original:
+            ranked = _source_first(ranked, problem)
         notes = (*ranked.notes, note) if note else ranked.notes
         return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)
 
@@ -248,6 +250,31 @@ def _without_hidden(ranked: Ranked, problem: str) -> Ranked:
     chunks = tuple(one for one in ranked.chunks if _is_visible(one.chunk.path, problem))
     files = tuple(one for one in ranked.files if _is_visible(one.path, problem))
     return replace(ranked, chunks=chunks, files=files) if chunks else ranked
+
+
+# Folders of code that shows or measures the project's own, and of generated code.
+_EXAMPLES = frozenset(
+    {"benchmark", "benchmarks", "bench", "asv_bench", "perf", "example", "examples", "sample",
+     "samples", "demo", "demos", "playground", "generated", "__generated__"}
+)  # fmt: skip
+
+
+def _source_first(ranked: Ranked, problem: Problem) -> Ranked:
+    """Put benchmarks, examples and generated code last, unless the problem names them."""
+    title, text = problem.title.lower(), problem.text
+
+    def _lowered(all_scored: Sequence[_Scored], paths: Sequence[str]) -> Iterator[_Scored]:
+        scores = [one.score for one in all_scored]
+        span = max(scores, default=0.0) - min(scores, default=0.0) + 1.0
+        for one, path in zip(all_scored, paths, strict=True):
+            *above, name = path.split("/")
+            folders = _EXAMPLES.intersection(above)
+            named = name in text or any(f in title or f"{f}/" in text for f in folders)
+            yield one if named or not folders else _with_reason(one, Reason("aside", -span))
+
+    chunks = in_order(_lowered(ranked.chunks, [one.chunk.path for one in ranked.chunks]))
+    files = files_in_order(_lowered(ranked.files, [one.path for one in ranked.files]))
+    return replace(ranked, chunks=chunks, files=files)
 
 
 def _is_visible(path: str, problem: str) -> bool:

@@ -444,3 +444,39 @@ def test_a_test_with_text_that_the_issue_quotes_comes_before_one_that_only_uses_
         problem = Problem("parsing fails", body)
         found = find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
         assert found.place == "tests/test_parser.py:L8-9, with text that the issue quotes"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "first", "last"),
+    [
+        (
+            "tests/test_parser.py",
+            "def test_parse():\n    assert parse(1)\n\n\ndef test_long():\n"
+            + "    step()\n" * 60
+            + '    assert parse() == "a-b"\n    end()\n\n\ndef test_parse_more():\n    parse()\n',
+            "    step()",
+            "    end()",
+        ),
+        (
+            "tests/parser.test.js",
+            "// Licence\n// Text\nit('x', () => {\n  y();\n});\nit('parses', () => {\n"
+            '  expect(parse()).toBe("a-b");\n});\n',
+            "it('parses', () => {",
+            "});",
+        ),
+        ("tests/test_parser.py", "# Licence\n#\n\nimport parser\n", *["import parser"] * 2),
+    ],
+)  # fmt: skip
+def test_the_excerpt_has_the_assertion_with_the_literal_of_the_issue(
+    path: str, text: str, first: str, last: str
+) -> None:
+    suffix = path.rpartition(".")[2]
+    files = {f"pkg/parser.{suffix}": "function parse() {}\n", path: text}
+    source = f"pkg/parser.{suffix}"
+    ranking = Ranking((), (ScoredFile(source, 1.0),), 0)
+    problem = Problem("parse is wrong", 'It must give `"a-b"`.')
+    found = find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
+    lines = found.excerpt.split("\n")
+    assert (lines[0], lines[-1]) == (first, last)
+    if '"a-b"' in text:
+        assert '"a-b"' in found.excerpt

@@ -51,12 +51,38 @@ def outer():
 '''
 )
 LONG = "".join(f"def step_{number}():\n    return {number}\n\n\n" for number in range(150))
+RULE = """\
+module.exports = {
+  create(context) {
+    const report = (node) => {
+      context.report(node);
+    };
+    return {
+      Identifier(node) {
+        report(node);
+      },
+    };
+  },
+};
+"""
 FILES = {
     "db/operators.py": OPERATORS,
     "db/long.py": LONG,
     "db/other.py": "class Row:\n    def label(self):\n        return 2\n",
     "web/table.js": 'const ORDER = {\n  "}": 1,\n  plus: 2,\n};\nfunction show() {}\n',
     "many.py": "\n".join(f"class C{n}:\n    def twin(self):\n        pass\n" for n in range(6)),
+    "sql/expressions/__init__.py": "from .dates import Year\n\n__all__ = [\n    'Year',\n]\n",
+    "sql/expressions/dates.py": (
+        "class Base:\n    def to_sql(self):\n        return 'Y'\n\n\n"
+        "class Year(Base):\n    name = 'year'\n"
+    ),
+    "sql/parse.py": "from sql import expressions as exp\n\n\ndef parse():\n    return exp.Year\n",
+    "lib/rule.js": RULE,
+    "lib/rule.test.js": (
+        'describe("rule", () => {\n  it("fixes all", () => {\n    run(1);\n  });\n});\n'
+    ),
+    "lib/index.js": 'export { a } from "./a";\nexport default {\n  run,\n};\n',
+    "lib/useCart.ts": "export default () => {\n  return 1;\n};\n",
     ".env": "KEY=1\n",
 }
 COUNTER = ApproximateCounter()
@@ -91,6 +117,39 @@ def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCod
         ("COLUMN_OPERATORS", "### db/operators.py:L14-17", '"like",\n    )\n'),
         ("Column.COLUMN_OPERATORS", "### db/operators.py:L14-17", '"in"'),
         ("ORDER", "### web/table.js:L1-4 of ", "plus: 2,\n};\n"),
+        ("exp.Year", "### sql/expressions/dates.py:L6-", "class Year"),
+        ("sql/expressions:Year", "### sql/expressions/dates.py:L6-", "class Year"),
+        ("sql/parse:parse", "### sql/parse.py:L4-5 of 5\n", "return exp.Year"),
+        ("Year.to_sql", "### sql/expressions/dates.py:L2-3", "return 'Y'"),
+        (
+            "sql/expressions/__init__.py:__all__",
+            "### sql/expressions/__init__.py:L3-5 of 5\n",
+            "'Year'",
+        ),
+        (
+            "create > report",
+            "### lib/rule.js:L3-5 of 12 create > report\n",
+            "context.report(node);",
+        ),
+        ("lib/rule.js:create.Identifier", "### lib/rule.js:L7-9 of 12 create > Id", "report(node)"),
+        (
+            "lib/rule.js:report",
+            "### lib/rule.js:L3-5 of 12 create > report\n",
+            "context.report(node);",
+        ),
+        (
+            "lib/rule.js:module.exports",
+            "### lib/rule.js:L1-12 of 12 module.exports\n",
+            "module.exports = {",
+        ),
+        (
+            "lib/rule.test.js:it fixes all",
+            "### lib/rule.test.js:L2-4 of 5 describe rule >",
+            "run(1)",
+        ),
+        ("lib/index.js:default", "### lib/index.js:L2-4 of 4\n", "run,\n};\n"),
+        ("lib/index.js:export", "### lib/index.js:L1-1 of 4\n", 'from "./a"'),
+        ("useCart", "### lib/useCart.ts:L1-3 of 3\n", "return 1;"),
         ("Column", "### db/operators.py:L11-", "return chosen.strip()"),
         ("db/other.py", "### db/other.py:L1-3 of ", "return 2"),
         ("other.py", "### db/other.py:L1-3 of ", "return 2"),
@@ -112,7 +171,7 @@ def test_every_form_of_a_name_is_sent_whole(name: str, header: str, holds: str) 
     [
         ("Column.lable", "not found: Column.lable (nearest: Column.label)"),
         ("db/operator.py", "not found: db/operator.py (nearest: db/operators.py"),
-        ("sql/other.py", "not found: sql/other.py (nearest: db/other.py)"),
+        ("sql/other.py", "not found: sql/other.py (nearest: db/other.py"),
         ("db/other.py:Row.lable", "not found: db/other.py:Row.lable (nearest: Row.label"),
         ("db/other.py:L40-50", "db/other.py has only 3 lines"),
         ("twin", "twin is defined 6 times: many.py:2, many.py:6"),

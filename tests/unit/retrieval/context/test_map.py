@@ -76,6 +76,16 @@ def test_declarations_of_other_languages_are_listed():
     assert map_of({"web/send.js": WEB}).text == "web/send.js: LIMIT, send"
 
 
+def test_exports_and_functions_inside_functions_are_listed():
+    rule = (
+        "module.exports = {\n  create(context) {\n    function fix(a) {\n      return a;\n    }\n"
+        "    return fix;\n  },\n};\n"
+    )
+    assert map_of({"lib/rule.js": rule}).text == (
+        "lib/rule.js: module.exports, create, create > fix"
+    )
+
+
 @pytest.mark.parametrize("budget", [10, 30, 60, 150, 400])
 def test_the_budget_holds_and_what_is_left_out_is_counted(budget):
     made = map_of({"a.py": MANY, "b.py": BASKET, "c.py": MANY}, budget)

@@ -129,3 +129,76 @@ def packed(symbol: str, **options: float) -> ContextBundle:
 def test_what_the_code_uses_is_shown(line: str, expected: bool) -> None:
     text = packed("Basket.total", support_share=0.5).text
     assert (f"\n{line}\n" in text) is expected
+
+
+LONG_BODY = "".join(f"        step_{n}()\n" for n in range(30))
+PROJECT = {
+    "sql/dialects.py": f"""\
+from sql.text import _ansi_re, helper
+
+__all__ = [
+    "Ansi",
+]
+
+
+class Generator:
+    def render(self):
+        self.begin()
+{LONG_BODY}        return 1
+
+
+class Ansi(Generator):
+    TRANSFORMS = {{
+{"".join(f"        exp.T{n}: {n}," + chr(10) for n in range(30))}    }}
+
+    def render(self):
+        return _ansi_re.sub("", "x")
+
+
+class Other(Generator):
+    def render(self):
+        return 2
+""",
+    "sql/text.py": "import re\n\n_ansi_re = re.compile('a')\n_other_re = re.compile('b')\n",
+    "sql/use.py": "from sql import x\n\n\ndef go(x):\n    x = 1\n    return x.render()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("issue", "line", "expected"),
+    [
+        ("wrong", '    "Ansi",', True),  # the list of exports
+        ("wrong", "_ansi_re = re.compile('a')", True),  # a constant of another module
+        ("wrong", "_other_re = re.compile('b')", False),
+        ("wrong", "        step_20()", True),  # two subclasses override it
+        ("T20 is wrong", "        exp.T20: 20,", True),  # an entry of a table
+        ("T20 is wrong", "        exp.T14: 14,", False),
+        ("Change it everywhere", "    return x.render()", True),
+        ("Change it", "    return x.render()", False),
+    ],
+)
+def test_what_an_edit_needs_is_shown(issue: str, line: str, expected: bool) -> None:
+    snapshot, chunker = MemorySnapshot(PROJECT), TreeSitterChunker()
+    chunks = chunker(snapshot.files["sql/dialects.py"], PROJECT["sql/dialects.py"])
+    by_name = {chunk.symbol: chunk for chunk in chunks}
+    text = pack(
+        Problem(issue, ""),
+        make_ranking([by_name["Ansi.render"], by_name["Other.render"]]),
+        snapshot,
+        ApproximateCounter(),
+        PackingOptions(budget=900, support_share=0.7),
+        chunker=chunker,
+    ).text
+    assert (f"\n{line}\n" in text) is expected
+
+
+def test_a_function_that_ranks_first_has_no_holes() -> None:
+    body = "".join(f"    step_{n}()\n" for n in range(60))
+    files = {"a.py": f"def first():\n{body}\n\ndef second():\n    pass\n"}
+    snapshot, chunker = MemorySnapshot(files), TreeSitterChunker()
+    chunks = [c for c in chunker(snapshot.files["a.py"], files["a.py"]) if c.symbol]
+    options = PackingOptions(budget=560)
+    text = pack(
+        Problem("step_9", ""), make_ranking(chunks), snapshot, ApproximateCounter(), options
+    ).text
+    assert body in text

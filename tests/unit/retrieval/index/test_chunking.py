@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.repository import language_of
 from agent.retrieval.index import GRAMMARS, TreeSitterChunker, split_lines
 from agent.types import Chunk, ChunkKind, SourceFile
 
@@ -160,7 +161,7 @@ LANGUAGES = {
           }
         }
         """,
-        "class A 1-10, method A.foo 5-8, class I 11-13, module 14-18, function q 15-17",
+        "class A 1-10, method A.foo 5-8, class I 11-13, module 14-18, method N.q 15-17",
     ),
     "tsx": (
         "const El = (p: P) => <div>{p.x}</div>;\nexport default El;\n",
@@ -328,6 +329,43 @@ def test_outline_of_each_language(language: str) -> None:
     text = textwrap.dedent(text)
     assert outline(text, language) == expected
     assert_partition(text, language)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "chunks", "inner"),
+    [
+        ("b.jsx", "const B = memo(forwardRef(function C(p) {\n  return p;\n}));", "B 1-3", ""),
+        ("b.js", "const n = list.map((x) => {\n  return x;\n});", " 1-3", ""),
+        ("src/cart.ts", "export default async () => {\n  go();\n};", "cart 1-3", ""),
+        ("src/cart/index.js", "export default class {\n  f() {\n  }\n}",
+         "cart 1-4, cart.f 2-3", ""),
+        ("cart.js", "module.exports = function () {\n  go();\n};", "cart 1-3", ""),
+        ("c.js", "export default memo(function Cart() {\n  go();\n});", "Cart 1-3", ""),
+        ("n.ts", "namespace A.B {\n  namespace C {\n    function f() {\n    }\n  }\n}",
+         " 1-6, C.f 3-4", ""),
+        ("a.vue", "<template>\n</template>\n<script>\nfunction f() {\n}\n</script>\n",
+         " 1-6, f 4-5", ""),
+        ("s.js", "function make() {\n  const go = () => {\n    function deep() {\n    }\n  };\n"
+         "  return {\n    run() {\n    },\n    'x:exit': function () {\n    },\n  };\n}",
+         "make 1-12",
+         "make > go 2-5, make > go > deep 3-4, make > run 7-8, make > x:exit 9-10"),
+        ("a.test.js", "describe('x', () => {\n  it.only(`y`, async () => {\n    t();\n  });\n});\n"
+         "it('z');",
+         " 1-6", "describe x 1-5, describe x > it y 2-4"),
+        ("a.py", "class A:\n  def f(self):\n    if 1:\n      def g():\n        pass\n",
+         "A 1-1, A.f 2-5", "A.f > g 4-5"),
+    ],
+)  # fmt: skip
+def test_functions_that_are_values_inner_functions_and_tests(
+    path: str, text: str, chunks: str, inner: str
+) -> None:
+    file, chunker = SourceFile(path, "b" * 40, len(text), language_of(path)), TreeSitterChunker()
+
+    def named(pieces: tuple[Chunk, ...]) -> str:
+        return ", ".join(f"{piece.symbol} {piece.start}-{piece.end}" for piece in pieces)
+
+    assert (named(chunker(file, text)), named(chunker.inner(file, text))) == (chunks, inner)
+    assert_partition(text, language_of(path))
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,28 @@ def test_hidden_folders_are_left_out_unless_the_problem_names_them() -> None:
     assert only.files[0].path == hidden
 
 
+def test_examples_rank_behind_source_unless_the_problem_names_them() -> None:
+    example = "bench/redirects.py"
+    files = {**FILES, example: "def send_following_redirects():\n    timeout = redirects = None\n"}
+    ranking = rank(preset("lexical"), files=files)
+    assert (ranking.files[-1].path, ranking.chunks[-1].chunk.path) == (example, example)
+    assert_sound(ranking)
+    for body in (f"See {example}", "See bench/"):
+        found = rank(preset("lexical"), files=files, problem=Problem(PROBLEM.title, body))
+        assert found.files[-1].path != example
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [("T-SQL", "dialects/tsql.py"), ("ClickHouse", "dialects/clickhouse.py")],
+)
+def test_a_word_reaches_the_file_that_spells_it_otherwise(word: str, path: str) -> None:
+    names = ("tsql", "clickhouse", "sql", "house", "click")
+    files = {f"dialects/{name}.py": "def transpile():\n    return 1\n" for name in names}
+    ranking = rank(preset("lexical"), files=files, problem=Problem(f"{word} is wrong", ""))
+    assert ranking.files[0].path == path
+
+
 def test_the_right_function_ranks_first() -> None:
     ranking = rank(preset("lexical"))
     assert symbols(ranking)[0] == "Client.send_following_redirects"
