@@ -291,8 +291,8 @@ def bound_names(view: FileView, chunks: Iterable[Chunk]) -> list[tuple[str, int]
     """
     found: dict[str, int] = {}
     if view.language != "python":
-        for number, line in enumerate(view.lines, start=1):
-            if match := _DECLARED.match(line):
+        for number, text in enumerate(view.lines, start=1):
+            if match := _DECLARED.match(text):
                 found.setdefault(match[1] or match[2], number)
         return list(found.items())
     for chunk in chunks:
