@@ -1,13 +1,11 @@
 """Runs test suites on private copies of the target. Synchronous.
 
-Runs of the unpatched base are cached, in memory between attempts and on disk between runs of the
-program, because every patch is compared with the same base. Where the backend allows it,
-independent runs happen at the same time.
+Runs of the unpatched base are kept in memory and on disk, because every patch is compared with the
+same base. Where the backend allows it, independent runs happen at the same time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -30,7 +28,6 @@ from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verifi
 from agent.verify.runners import detect, fitting, runner_of
 from agent.verify.runners.base import (
     COMMAND,
-    INSIDE,
     LOADS_PLUGIN,
     ORDER_FILE,
     PYTHON,
@@ -46,12 +43,12 @@ from agent.verify.runners.base import (
 from agent.verify.tools import PROBE_SECONDS, ToolFinder, last_json, limits_of
 from agent.verify.trees import (
     IN_PLACE,
+    BaseRuns,
     PrivateTrees,
-    ResultCache,
-    digest_of,
-    installed_packages,
     is_named_by,
+    key_of,
     known_secrets,
+    package_folders,
 )
 from sandbox import (
     ChangedFiles,
@@ -122,9 +119,8 @@ class ValidationOptions:
 
     If `known` tests are given, they alone decide the verdict. Files that match a pattern of `allow`
     may steer the tests that judge a patch. `setup_cmd` prepares the base once, with the network if
-    `setup_network` says so; what it leaves is in the trees of all runs. `cache` is the folder for
-    runs of the base; None disables the cache on disk. `search_path` is PATH; None means PATH of
-    this process.
+    `setup_network` says so; what it leaves is in the trees of all runs. `search_path` is PATH; None
+    means that of this process. `cache` is the folder for runs of the base.
     """
 
     python: Path | None = None
@@ -184,16 +180,15 @@ class SuiteExecutor:
         self._reporter = reporter
         self._trees = PrivateTrees(snapshot, sandbox, options.setup.files)
         self._secrets = known_secrets(snapshot)
-        self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
         self._is_set_up = options.setup_cmd is None
         self._built: set[str] = set()  # suites whose tests were built on the base
         self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
         self._installed: tuple[str, ...] = ()  # the modules in them
-        # A run without isolation is not cached on disk, and neither is one in an image or after a
-        # setup command, whose content has no name here.
-        cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
-        self._cache = ResultCache(options.cache if cacheable else None, reporter)
+        # A run without isolation is not kept, and neither is one in an image or after a setup
+        # command, whose content has no name here.
+        named = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
+        self._base_runs = BaseRuns(options.cache if named else None, reporter)
         self._finder = ToolFinder(
             snapshot,
             sandbox,
@@ -205,7 +200,7 @@ class SuiteExecutor:
     def close(self) -> None:
         """Remove the private copies. Safe to call twice."""
         self._trees.close()
-        self._cache.close()
+        self._base_runs.close()
 
     def prepare(self, cancel: threading.Event) -> None:
         """Check out the base and find the interpreter. Raises as `suite`."""
@@ -384,12 +379,9 @@ class SuiteExecutor:
     # --------------------------------------------------------------------------------- one task
 
     def _run(self, task: Task, cancel: threading.Event) -> TestRun:
-        key = "" if task.changes or task.again else self._key(task.job, cancel)
-        if key in self._finished:
-            return replace(self._finished[key], cached=True)
-        cached = self._cache.run(key) if key else None
-        if cached is not None:
-            return cached
+        key = b"" if task.changes or task.again else self._key(task.job, cancel)
+        if key and (known := self._base_runs.get(key)):
+            return known
         what = f"{task.job.label} on {task.where}"
         self._reporter(StageStarted("test", what))
         run = self._run_with_fallback(task, cancel)
@@ -398,11 +390,18 @@ class SuiteExecutor:
         # own, without the time that it waited.
         self._reporter(StageFinished("test", run.seconds, f"{what}: {summary}"))
         if key and not cancel.is_set():
-            self._finished[key] = run
             # What other languages have installed is in no key.
-            if runner_of(task.job.suite).needs == (PYTHON,):
-                self._cache.put_run(key, run)
+            lasting = runner_of(task.job.suite).needs == (PYTHON,)
+            self._base_runs.put(key, run, lasting=lasting)
         return run
+
+    def _key(self, job: SuiteJob, cancel: threading.Event) -> bytes:
+        """Return the key of a run of the base: everything that its result may depend on."""
+        tools, root = self._tools(job.suite, cancel), self._trees.root_inside(self._trees.base())
+        command, python = self._command(job, root, cancel), tools.interpreter
+        parts = (_suite_key(job.suite), command, python, tools.pytest, self._sandbox.name)
+        installed = package_folders(python.path) if python else ()
+        return key_of((self._trees.identity, parts), (*command.read_only, *installed))
 
     def _run_with_fallback(self, task: Task, cancel: threading.Event) -> TestRun:
         """Run the job. If the runner refuses to start, run it in another way."""
@@ -485,26 +484,6 @@ class SuiteExecutor:
         return not self._is_set_up or os.path.lexists(
             self._trees.base().path / path.relative_to(root)
         )
-
-    def _key(self, job: SuiteJob, cancel: threading.Event) -> str:
-        """Return the cache key of a run of the base: everything that its result may depend on."""
-        tools = self._tools(job.suite, cancel)
-        command = self._command(job, self._trees.base().mount, cancel)
-        python = tools.interpreter
-        inside = {file.name: file.read_bytes() for file in INSIDE.iterdir() if file.is_file()}
-        parts = (
-            self._trees.base_identity(),
-            _suite_key(job.suite),
-            command.argv,
-            command.cwd,
-            sorted(command.environment.items()),
-            command.limits,
-            command.read_only,
-            (python.version, tools.pytest, installed_packages(python.path)) if python else (),
-            digest_of(inside),
-            self._sandbox.name,
-        )
-        return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

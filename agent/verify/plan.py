@@ -9,7 +9,7 @@ new_after   the same with the reply's tests             the reply's         that
 whole       the whole patch, if it changes tests        selected, as far    that no test is deleted,
             or their configuration                      as they are left    skipped or weakened
 
-`before` runs once for all attempts and is cached on disk (`agent.verify.trees`). No tree has the
+`before` runs once for all attempts, and is kept on disk (`agent.verify.trees`). No tree has the
 excluded changes of a patch (`agent.verify.steering`).
 
 Tests that decide are run once more: one that gives different results is flaky and decides nothing.

@@ -1,4 +1,4 @@
-"""Private copies of the target in which tests run, and cached runs of the base.
+"""Private copies of the target in which tests run, and what its base did in them.
 
 The base is checked out once and nothing runs in it. Every run gets a fresh copy, so that it does
 not see files of earlier runs.
@@ -10,22 +10,21 @@ from the user's work tree without following links.
 Of files of secrets they have placeholders, and their git history has no content of them. Fixtures
 in folders of tests stay as they are, because tests compare with what is in them.
 
-Each cached run is a record in one SQLite file, by the SHA-256 of everything that it depends on. The
-file is untrusted: a record in any other form (another version, another key, too old) is absent.
+Runs of the base are kept in one SQLite file, each by the SHA-256 of what its result depends on. The
+file is untrusted: a record in any other form is absent.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from agent.repository import is_test_path
 from agent.shared.cache import RecordStore, record_format
@@ -71,7 +70,7 @@ class PrivateTrees:
         self._sandbox = sandbox
         self._files = files
         self._base: Workspace | None = None
-        self._digest = ""
+        self.identity = ""  # of the base: its commit and what was written over it
 
     def close(self) -> None:
         """Remove the base's copy. Safe to call twice."""
@@ -95,22 +94,18 @@ class PrivateTrees:
             unread = {s.path for s in snapshot.skipped if s.reason in _UNREAD}
             hidden = set(filter(_is_withheld, {*overlay, *snapshot.files, *unread}))
             overlay |= {path: self._placeholder(path, overlay) for path in hidden}
+            written = [(path, data and sha256(data).digest()) for path, data in overlay.items()]
+            self.identity = repr((snapshot.commit, sorted(written)))
             mount = mount_of(snapshot, self._sandbox)
             self._base = prepare_workspace(
                 snapshot.root, snapshot.commit, overlay, mount=mount, withheld=hidden
             )
-            self._digest = digest_of(overlay)
         return self._base
 
     def replace_base(self, tree: Workspace) -> None:
         """Take a tree, in which a command has run, for the base; `close` closes it."""
         self.close()
         self._base = tree
-
-    def base_identity(self) -> tuple[str, str]:
-        """Return the commit and a digest of what was written over it."""
-        self.base()
-        return self._snapshot.commit, self._digest
 
     def with_changes(self, changes: Sequence[FileChange], *, elsewhere: bool = False) -> Workspace:
         """Return a fresh copy with the changes, with `elsewhere` at another path. Close it."""
@@ -198,74 +193,10 @@ def build_products(snapshot: Snapshot) -> Mapping[str, bytes]:
     return products
 
 
-# ---------------------------------------------------------------------- cached runs of the base
-
-# Change this number whenever the fields of an entry or their meaning change.
-_FORMAT = record_format("cache of test runs", 0x50535243, 4)  # "PSRC"
-
-# Bytes of one entry, and of all. A run of 20,000 tests with long names has less than 4 MiB, and one
-# of a dozen test files some 20 KiB.
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_TOTAL = 128 * 1024 * 1024
-
-# Tests look at the clock and certificates expire, so that a result holds for a month at most.
-_MOST_SECONDS = 30 * 24 * 3600.0
-
-
-class _Entry(BaseModel):
-    """A cached run, and when it was written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    written: float
-    run: TestRun
-
-
-class ResultCache:
-    """Entries in a file of `folder`; None keeps nothing. Nothing raises. Close it."""
-
-    def __init__(self, folder: Path | None, reporter: Reporter) -> None:
-        path = folder / "results.sqlite" if folder else None
-        self._store = RecordStore(path, reporter=reporter, limit=_MOST_TOTAL, file_format=_FORMAT)
-
-    def close(self) -> None:
-        """Remove the entries that were not used for longest, if they are too many."""
-        self._store.close()
-
-    def run(self, key: str) -> TestRun | None:
-        """Return the run of a key, or None."""
-        name = key.encode()
-        try:
-            entry = _Entry.model_validate_json(self._store.get([name]).get(name, b""))
-        except ValidationError:
-            return None
-        is_current = abs(time.time() - entry.written) < _MOST_SECONDS
-        return replace(entry.run, cached=True) if is_current else None
-
-    def put_run(self, key: str, run: TestRun) -> None:
-        """Cache a run that is whole and whose accounts agree; ignore any other."""
-        if not is_whole(run) or run.channels.disagreements or not executed(run):
-            return
-        with suppress(ValueError):  # text that is no Unicode
-            data = _Entry(written=time.time(), run=run).model_dump_json().encode()
-            if len(data) <= _MOST_BYTES:
-                self._store.put([(key.encode(), data)])
-
-
-def digest_of(contents: Mapping[str, bytes | None]) -> str:
-    """Return one digest of files by path; None is a deleted file."""
-    whole = hashlib.sha256()
-    for path in sorted(contents):
-        data = contents[path]
-        inner = "gone" if data is None else hashlib.sha256(data).hexdigest()
-        whole.update(f"{path!r} {inner}\n".encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
-
-
 def is_named_by(python: Path, root: Path) -> bool:
     """Whether what is installed for an interpreter leads to a folder (an editable installation)."""
     name = str(root).encode()
-    for folder in _package_folders(python):
+    for folder in package_folders(python):
         for pattern in ("*.pth", "*.egg-link", "__editable__*.py"):
             for file in sorted(folder.glob(pattern)):
                 with suppress(OSError):
@@ -274,18 +205,62 @@ def is_named_by(python: Path, root: Path) -> bool:
     return False
 
 
-def _package_folders(python: Path) -> list[Path]:
+def package_folders(python: Path) -> list[Path]:
+    """Return the folders of an interpreter's packages, and of the installation behind it."""
     prefixes = sorted({python.parent.parent, python.resolve().parent.parent})
-    return [
-        folder for prefix in prefixes for folder in sorted(prefix.glob("lib*/python*/*-packages"))
-    ]
+    return [folder for up in prefixes for folder in sorted(up.glob("lib*/python*/*-packages"))]
 
 
-def installed_packages(python: Path) -> str:
-    """Return a digest of the names and dates of an interpreter's installed packages."""
-    packages: dict[str, bytes | None] = {}
-    for folder in _package_folders(python):
-        with suppress(OSError), os.scandir(folder) as entries:
-            for one in entries:
-                packages[one.path] = str(one.stat(follow_symlinks=False).st_mtime_ns).encode()
-    return digest_of(packages)
+# ------------------------------------------------------------------------------ runs of the base
+
+# Change the last number whenever `TestRun` or how it is read changes.
+_FORMAT = record_format("cache of test runs", 0x50535243, 4)  # "PSRC"
+
+# Bytes of one run, and of all. A run of 20,000 tests with long names has less than 4 MiB.
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_TOTAL = 128 * 1024 * 1024
+
+# Tests look at the clock and certificates expire, so that a result holds for a month at most.
+_MONTH = 30 * 24 * 3600.0
+
+_RUN = TypeAdapter(TestRun)
+
+
+class BaseRuns:
+    """Runs of the base by key, in memory and in a file of `folder` unless it is None. Close it."""
+
+    def __init__(self, folder: Path | None, reporter: Reporter) -> None:
+        path = folder / "results.sqlite" if folder else None
+        self._store = RecordStore(path, reporter=reporter, limit=_MOST_TOTAL, file_format=_FORMAT)
+        self._finished: dict[bytes, TestRun] = {}
+
+    def close(self) -> None:
+        """Remove the runs that were not used for longest, if they are too many."""
+        self._store.close()
+
+    def get(self, key: bytes) -> TestRun | None:
+        """Return a run that was put under this key, marked as cached."""
+        if key not in self._finished and (data := self._store.get([key]).get(key)):
+            with suppress(ValidationError):
+                self._finished[key] = _RUN.validate_json(data, strict=True)
+        return replace(self._finished[key], cached=True) if key in self._finished else None
+
+    def put(self, key: bytes, run: TestRun, *, lasting: bool) -> None:
+        """Keep a run; on disk only a `lasting` one that is whole and whose accounts agree."""
+        self._finished[key] = run
+        if lasting and is_whole(run) and executed(run) and not run.channels.disagreements:
+            with suppress(ValueError):  # text that is no Unicode
+                data = _RUN.dump_json(run)
+                if len(data) <= _MOST_BYTES:
+                    self._store.put([(key, data)])
+
+
+def key_of(parts: object, shown: Iterable[Path]) -> bytes:
+    """Return the key of a result that depends on `parts` and on what is installed in folders."""
+    dates: list[tuple[str, int]] = []
+    for folder in shown:
+        with suppress(OSError):
+            dates.append((str(folder), folder.stat().st_mtime_ns))
+            dates += [(str(one), one.lstat().st_mtime_ns) for one in folder.iterdir()]
+    text = repr((int(time.time() // _MONTH), parts, sorted(dates)))
+    return sha256(text.encode("utf-8", "surrogateescape")).digest()

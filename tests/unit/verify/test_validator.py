@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import platform
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,23 +128,28 @@ def test_runs_of_the_base_are_kept_between_runs_of_the_program(
     repository: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    first, second = pytest_played(by_source), pytest_played(by_source)
-    (told,) = validate(repository, first, FIXES, cache=cache)
-    (again,) = validate(repository, second, FIXES, cache=cache)
-    assert len(runs(second)) < len(runs(first))
-    assert told.before is not None
-    assert again.before == dataclasses.replace(told.before, cached=True)
-    assert (again.verdict, told.before.cached) == (Verdict.VERIFIED, False)
-    (repository / "notes.txt").write_text("the tree is another one\n")
-    third = pytest_played(by_source)
-    validate(repository, third, FIXES, cache=cache)
-    assert runs(third) == runs(first)
 
+    def one(name: str = "scripted") -> tuple[ValidationReport, int]:
+        sandbox = pytest_played(by_source, name=name)
+        (report,) = validate(repository, sandbox, FIXES, cache=cache)
+        return report, len(runs(sandbox))
 
-def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    validate(repository, pytest_played(by_source, name="process"), FIXES, cache=cache)
+    unkept, count = one("process")
     assert not cache.exists()
+    first, same = one()
+    second, fewer = one()
+    assert (count, same, fewer) == (6, 6, 5)
+    assert unkept.before is not None
+    assert first.before is not None
+    assert second.before == replace(first.before, cached=True)
+    assert second.verdict is Verdict.VERIFIED
+    (repository / "notes.txt").write_text("the tree is another one\n")
+    assert one()[1] == 6
+    for forged in (b"no JSON", b"{}", b'{"command": 1}'):
+        with closing(sqlite3.connect(cache / "results.sqlite")) as file:
+            file.execute("UPDATE record SET data = ?", (forged,))
+            file.commit()
+        assert one()[1] == 6
 
 
 def test_runs_that_do_not_depend_on_each_other_happen_at_once(
