@@ -258,7 +258,7 @@ class PatchValidation:
             proof=tuple(test for test in steadily if not doubts[test]),
             flaky=tuple(test for test in passing if test not in doubts),
             unrelated=tuple(test for test in steadily if doubts[test]),
-            again=tuple({id(one): one for one in again.values()}.values()),
+            tricks=tuple(sorted({one.doubt for one in again.values()} - {""})),
         )
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:

@@ -32,7 +32,7 @@ COMMAND_ID = "command"
 
 # Exit codes of shells and env(1) if a command cannot be executed or is not found (POSIX, Shell
 # 2.8.2).
-_CANNOT_START = (126, 127)
+CANNOT_START = (126, 127)
 
 # Characters kept of a run's output, enough to show why pytest refused to start; and of a failure
 # report, whose end names the error.
@@ -220,7 +220,7 @@ def make_run(command: Command, result: RunResult, *, opaque: bool = False) -> Te
     report = read_report(result.report)
     if not opaque:
         report.doubts.extend(_contradictions(report, result.exit_code))
-    elif not report.begun and result.exit_code not in (None, *_CANNOT_START):
+    elif not report.begun and result.exit_code not in (None, *CANNOT_START):
         report.outcomes[COMMAND_ID] = Outcome.FAILED if result.exit_code else Outcome.PASSED
     return make_tool_run(command, result, report)
 

@@ -578,9 +578,6 @@ def _later(clock: Any, unit: int) -> Any:
 def _moved_type(real: Any, names: Any) -> Any:
     """Return a type whose class methods give a later time; its instances are those of `real`."""
 
-    def instance(cls: Any, value: Any) -> bool:
-        return isinstance(value, real)
-
     def make(cls: Any, *values: Any, **named: Any) -> Any:
         return real.__new__(real if cls is moved else cls, *values, **named)
 
@@ -588,13 +585,13 @@ def _moved_type(real: Any, names: Any) -> Any:
         now = getattr(real, name)
         return staticmethod(lambda *zone: now(*zone) + datetime.timedelta(seconds=SHIFT[0]))
 
-    def below(cls: Any, kind: Any) -> bool:
-        return issubclass(kind, real)
-
-    meta = type("Meta", (type,), {"__instancecheck__": instance, "__subclasscheck__": below})
-    moved: Any = meta(
-        real.__name__, (real,), {"__new__": make, **{name: reading(name) for name in names}}
-    )
+    checks = {
+        "__instancecheck__": lambda cls, value: isinstance(value, real),
+        "__subclasscheck__": lambda cls, kind: issubclass(kind, real),
+    }
+    meta = type("Meta", (type,), checks)
+    methods = {"__new__": make, **{name: reading(name) for name in names}}
+    moved: Any = meta(real.__name__, (real,), methods)
     return moved
 
 

@@ -156,8 +156,6 @@ def run_files(paths: list[str], recorder: UnittestRecorder) -> int:
             module = load(path)
         except unittest.SkipTest as skip:
             recorder.not_imported(path, "skipped", str(skip))
-        except KeyboardInterrupt:
-            raise
         except BaseException:  # noqa: BLE001  (whatever a test module raises, SystemExit too)
             recorder.not_imported(path, "failed", traceback.format_exc())
         else:
@@ -185,8 +183,6 @@ def run_program(argv: list[str]) -> int:
             return int(leaving.code or 0)
         print(leaving.code, file=sys.stderr)  # noqa: T201
         return 1
-    except KeyboardInterrupt:
-        raise
     except BaseException:  # noqa: BLE001  (whatever the target raises)
         traceback.print_exc()
         return 1

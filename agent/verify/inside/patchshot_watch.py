@@ -46,9 +46,6 @@ TEST_FILE = re.compile(
 LIBRARIES = ("node_modules", "site-packages")
 FILES_LIMIT = 5000
 
-# Marks the body of a function, which can be exchanged while the function stays.
-CODE = " (code)"
-
 
 class LineWriter:
     """Writes JSON lines from the process that created it; a forked child of a test writes none.
@@ -239,32 +236,33 @@ class RunnerWatch:
     def changed(self) -> list[str]:
         """Return the dotted names of what has changed since."""
         now = dict(_machinery(self._modules))
-        gone = (name for name, value in self._before.items() if now.get(name) is not value)
-        return sorted({name[: -len(CODE)] if name.endswith(CODE) else name for name in gone})
+        return [
+            name
+            for name, (value, code) in sorted(self._before.items())
+            if now.get(name, (self,))[0] is not value or now[name][1] != code
+        ]
 
 
-def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:
+def _machinery(modules: list[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield what the runner consists of, by dotted name, with the body of each function."""
     for module in modules:
         for name, value in list(vars(sys.modules.get(module, types)).items()):
             yield from _parts(module + "." + name, value, module)
     for name, value in list(vars(builtins).items()):
-        yield "builtins." + name, value
+        yield "builtins." + name, (value, None)
     for name in ("gettrace", "getprofile"):
         value = getattr(sys, name)()
         owner = type(getattr(value, "__self__", None)).__module__
-        yield "sys." + name + "()", None if owner.startswith(OWN) else value
+        yield "sys." + name + "()", (None if owner.startswith(OWN) else value, None)
 
 
-def _parts(label: str, value: Any, module: str) -> Iterator[tuple[str, Any]]:
-    """Yield a function with its body, or a class with its methods if it is of the module."""
+def _parts(label: str, value: Any, module: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield a function, or a class with its methods if it is of the module."""
     function = value
     if isinstance(value, (classmethod, staticmethod, property)):
         function = getattr(value, "__func__", None) or getattr(value, "fget", None)
-    if isinstance(function, types.FunctionType):
-        yield label, value
-        yield label + CODE, function.__code__
-    elif isinstance(value, (types.BuiltinFunctionType, type)):
-        yield label, value
-        if isinstance(value, type) and value.__module__ == module:
-            for name, member in list(vars(value).items()):
-                yield from _parts(label + "." + name, member, "")
+    if isinstance(function, (types.FunctionType, types.BuiltinFunctionType, type)):
+        yield label, (value, getattr(function, "__code__", None))
+    if isinstance(value, type) and value.__module__ == module:
+        for name, member in list(vars(value).items()):
+            yield from _parts(label + "." + name, member, "")

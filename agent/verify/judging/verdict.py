@@ -21,7 +21,6 @@ from agent.verify.judging.compare import (
     to_blame,
 )
 from agent.verify.judging.outdated import OutdatedJudgement
-from agent.verify.judging.replays import SecondRuns
 from agent.verify.judging.reproduction import Judgement, Standing
 from agent.verify.judging.wording import (
     bounded,
@@ -48,7 +47,7 @@ class VerdictEvidence:
     """What the runs and the patch show.
 
     `comparison` is of the project's tests, without failures that are excused as `outdated`. Tests
-    that pass newly are `proof` if they also do so in the second runs (`again`), `flaky` if they do
+    that pass newly are `proof` if they also do so in the second runs, `flaky` if they do
     not, and `unrelated` if they do so for another reason. The patch's changes to existing tests
     make `lost` tests fail and `silenced` tests pass. `tricks` say why the patch is not credible,
     `weakened` what it takes away from existing tests, and `held` which files were kept as on the
@@ -67,7 +66,6 @@ class VerdictEvidence:
     needs: str = ""
     silenced: tuple[str, ...] = ()
     only_tests: bool = False
-    again: tuple[SecondRuns, ...] = ()
     named_command: bool = False
     edited_tests: tuple[str, ...] = ()
     weakened: str = ""
@@ -232,7 +230,6 @@ def _suspicion(evidence: VerdictEvidence) -> str:
         suspicion(evidence.before, evidence.after),
         new.text if new and new.standing is Standing.SUSPECT else "",
         *evidence.tricks,
-        *(one.doubt for one in evidence.again),
     )
     named = "; ".join(dict.fromkeys(filter(None, doubts)))
     return f"The tests cannot be believed: {named}." if named else ""

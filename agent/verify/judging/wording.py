@@ -7,11 +7,8 @@ from collections.abc import Sequence
 
 from agent.shared.terminal import counted
 from agent.types import TestRun
-from agent.verify.reports import COMMAND_ID, INCOMPLETE, INCONSISTENT
+from agent.verify.reports import CANNOT_START, COMMAND_ID, INCOMPLETE, INCONSISTENT
 from sandbox import Ended
-
-# Exit codes of shells if a command cannot be executed or is not found (POSIX, Shell 2.8.2).
-_CANNOT_START = (126, 127)
 
 # Enough for the last frames and the assertion. A whole reason takes about 1,000 tokens.
 _TEXT_LINES = 40
@@ -204,6 +201,6 @@ def needs(run: TestRun) -> tuple[str, ...]:
     lines = [line.strip() for text in texts for line in text[-_MOST_CHARS:].split("\n")]
     first = {what: next(filter(sign.search, lines), "") for what, sign in _LACKS.items()}
     notes = [f"{what} ({line[:_LINE_CHARS]})" for what, line in first.items() if line]
-    if not notes and not run.outcomes and run.exit_code in _CANNOT_START:
+    if not notes and not run.outcomes and run.exit_code in CANNOT_START:
         notes.append(f"the runner cannot be started: {not_started(run)}")
     return tuple(notes)
