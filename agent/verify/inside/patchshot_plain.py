@@ -120,6 +120,7 @@ class Watched(ast.NodeTransformer):
         for part in ast.walk(node):
             if hasattr(part, "lineno"):
                 part.lineno = part.end_lineno = node.lineno
+                part.col_offset = part.end_col_offset = 0
         self.generic_visit(node)
 
     def _pair(self, node: Any, left: Any, right: Any, equal: bool) -> Any:

@@ -247,7 +247,7 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     source, others = WAYS[way]
     test = (
         "import pytest\nfrom m import f\n@pytest.fixture\ndef two():\n    yield 2\n"
-        "def test_f(two, tmp_path, capsys):\n    print('x')\n    assert f() == two\n"
+        "def test_f(two, tmp_path, capsys):\n    print('x')\n    assert f(\n    ) == two\n"
         "    assert capsys.readouterr().out == 'x\\n'\n"
     )
     files = {"m.py": source, "tests/test_m.py": test}
