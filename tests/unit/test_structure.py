@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 650,
     "agent/shared": 1_850,
     "agent/types": 920,
-    "agent/verify": 9_780,
+    "agent/verify": 9_770,
     "agent/wiring": 1_220,
     "sandbox": 4_370,
 }
