@@ -206,8 +206,7 @@ async def search_async(
     asked = _problem(query)
     target = await _open(repo, commit, dirty, on_event, settings)
     ranking = await _ranked(asked, target)
-    hits = named_first(asked.text, matching_chunks(asked.text, ranking))
-    return tuple(hit for hit, _ in hits[:limit])
+    return tuple(named_first(asked.text, matching_chunks(asked.text, ranking))[:limit])
 
 
 def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

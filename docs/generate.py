@@ -109,8 +109,8 @@ NOTES: Mapping[str, Note] = {
     "reject": Note("As `agent accept`."),
     "show": Note("Facts about the run, its last line, and its diff, safe for a terminal."),
     "search": Note(
-        "One line for each result: rank, score, place, symbol. With `--corpus`, a label and the "
-        "similarity too.",
+        "One line for each result: rank, score with its name, place, symbol. With `--corpus`, a "
+        "label too.",
         "8 if a model call (`--expand llm`) could exceed the budget.",
     ),
     "context": Note("The packed context as Markdown. With `--prompt`, the whole prompt."),

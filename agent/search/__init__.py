@@ -21,6 +21,7 @@ from agent.search.pool import Pool as Pool
 from agent.search.pool import make_pool as make_pool
 from agent.search.pool import matching_chunks as matching_chunks
 from agent.search.pool import named_first as named_first
+from agent.search.pool import score_name as score_name
 from agent.search.project import SearchPaths as SearchPaths
 from agent.search.project import project_description as project_description
 from agent.search.project import project_name as project_name

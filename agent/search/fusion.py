@@ -1,8 +1,8 @@
 """The order of results: words (BM25) and vectors within a corpus, then all corpora in one order.
 
 Both use weighted reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009). The relevance of
-a result is a probability by a logistic regression, one for code and one for passages, which never
-rises from rank to rank (docs/design/search.md).
+a passage, by which prompts get it, is a probability by a logistic regression, which never rises
+from rank to rank (docs/design/search.md).
 """
 
 from __future__ import annotations
@@ -39,39 +39,20 @@ CORPUS_WEIGHTS: Mapping[Label, float] = {
 corpus that the user asked for.
 """
 
-# constant and weights: log(rank), score, score - mean of the following ones, is it a function
-_OF_CODE = (-5.091, -1.044, 0.25, 1.01, 1.848)
 # constant and weights: log(rank), share of the most BM25, share - mean of the following ones
 _OF_PASSAGES = (-1.348, -1.536, 1.425, 2.344)
-_FOLLOWING = 5  # results whose mean score a result is compared with
+_FOLLOWING = 5  # results whose mean share a result is compared with
 
 
-def code_relevance(scores: Sequence[float], functions: Sequence[bool]) -> list[float]:
-    """Return the probability that each result of a ranking is what the query describes."""
-    values = zip(_values(scores), functions, strict=True)
-    return _falling([_logistic(_OF_CODE, (*own, float(is_one))) for own, is_one in values])
-
-
-def passage_relevance(matched: Sequence[float]) -> list[float]:
+def passage_relevance(shares: Sequence[float]) -> list[float]:
     """Return the probability that each result of a corpus is what the query describes."""
-    return _falling([_logistic(_OF_PASSAGES, own) for own in _values(matched)])
-
-
-def _values(scores: Sequence[float]) -> list[tuple[float, float, float]]:
-    values = []
-    for at, score in enumerate(scores):
-        after = scores[at + 1 : at + 1 + _FOLLOWING]
-        ahead = score - sum(after) / len(after) if after else 0.0
-        values.append((math.log(at + 1), score, ahead))
-    return values
-
-
-def _logistic(constants: Sequence[float], values: Sequence[float]) -> float:
-    logit = sum(weight * value for weight, value in zip(constants, (1.0, *values), strict=True))
-    return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, logit))))
-
-
-def _falling(probabilities: Iterable[float]) -> list[float]:
+    constant, of_rank, of_share, of_lead = _OF_PASSAGES
+    probabilities = []
+    for at, share in enumerate(shares):
+        after = shares[at + 1 : at + 1 + _FOLLOWING]
+        lead = share - sum(after) / len(after) if after else 0.0
+        logit = constant + of_rank * math.log(at + 1) + of_share * share + of_lead * lead
+        probabilities.append(1.0 / (1.0 + math.exp(-logit)))
     return list(accumulate(probabilities, min))
 
 
@@ -270,6 +251,7 @@ def rank_corpus(
     relevance = passage_relevance([float(bm25[number]) / highest for number in best])
     hits = []
     for rank, number in enumerate(best, start=1):
+        similarity, found = similarities.get(number, 0.0), float(bm25[number])
         reasons = [
             Reason(name, rank_score(place) / len(orders), _note(name, place, words))
             for name, place in shares[number].items()
@@ -281,7 +263,9 @@ def rank_corpus(
                 word_index.passages[number],
                 0.0,
                 tuple(reasons),
-                similarity=similarities.get(number, 0.0),
+                similarity=similarity,
+                value=similarity or found,
+                score_name="cosine" if similarity else "bm25",
                 rank=rank,
                 relevance=relevance[rank - 1],
             )

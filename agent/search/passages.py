@@ -66,11 +66,12 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class PoolHit:
-    """A passage that matches. `score` in [0, 1] orders hits; `reasons` explain it.
+    """A passage that matches. `score` in [0, 1] orders hits of all corpora; `reasons` explain it.
 
-    `rank`: in its own corpus, from 1; 0 for a name that was looked up. `relevance`: probability
-    that it is what the query describes. `similarity`: `score_of` its cosine with the query, 0 if
-    unknown. `same`: other places of its text, and near-duplicates of any corpus.
+    `value`: the score of its own corpus, of the kind `score_name`. `rank`: in its own corpus, from
+    1; 0 for a name that was looked up. `relevance`: probability that a passage is what the query
+    describes. `similarity`: its cosine with the query, 0 if unknown. `same`: other places of its
+    text, and near-duplicates of any corpus.
     """
 
     passage: Passage
@@ -80,6 +81,8 @@ class PoolHit:
     similarity: float = 0.0
     rank: int = 0
     relevance: float = 1.0
+    value: float = 1.0
+    score_name: str = "name"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Intents of an issue, their grounding in a snapshot, and a search for the best plan of them.
 
-All intents are scored over one corpus by the retriever's signals. The search is deterministic: the
+An intent leads to the symbols of the nearest synthetic intents in the vector store; where there are
+none, the retriever's signals score it over one corpus. The search is deterministic: the
 frontier is ordered by falling value, then by the plans themselves.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import heapq
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,7 @@ from agent.retrieval.ranking import (
     signals_over,
     text_parts,
 )
+from agent.search.passages import Passage
 from agent.types import Problem
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ _WORDING: dict[Origin, str] = {
     "frame": "Look where the error passed: {}",
     "name": "Look at {}",
     "neighbour": "Look around {}",
-    "mutation": "Find {}",
+    "mutation": "{}",  # shown by the sentence that it extends
 }
 
 
@@ -139,7 +141,8 @@ _BACKGROUND = 4  # in multiples of HITS: ranks that the first hits are compared 
 class Grounded:
     """The result of an intent: its best HITS pieces of the corpus by number.
 
-    `strength`: share of its words in the best hit. `specificity`: lead of the hits over the next.
+    `strength`: cosine of the nearest synthetic intent, or share of its words in the best hit.
+    `specificity`: lead of the hits over the next.
     """
 
     intent: Intent
@@ -153,19 +156,28 @@ class Grounded:
         return self.strength * (1.0 + self.specificity) / 2.0
 
 
+Nearest = Callable[[Sequence[str]], Sequence[Sequence[tuple[Passage, float]]]]
+"""Finds the stored passages nearest to each text, and their cosines, best first."""
+
+
 @dataclass(slots=True)
 class Grounder:
-    """Ranks queries over the candidate files of the issue `about`, each once, up to `limit`."""
+    """Ranks queries over the candidate files of the issue `about`, each once, up to `limit`.
+
+    `nearest` searches synthetic intents.
+    """
 
     about: Problem
     snapshot: Snapshot
     index: Index
     limit: int = 40
     cancel: threading.Event = field(default_factory=threading.Event)
+    nearest: Nearest | None = None
     _terms: Terms = field(default_factory=Terms)
     _corpus: Corpus | None = None
     _loaded: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
     _grounded: dict[str, Grounded] = field(default_factory=dict)
+    _numbers: dict[tuple[str, int, str], int] = field(default_factory=dict)  # of pieces, by symbol
 
     @property
     def spent(self) -> int:
@@ -186,10 +198,34 @@ class Grounder:
         fresh = {i.query: i for i in intents if i.query not in self._grounded}
         if self.spent + len(fresh) > self.limit:
             return None
-        signals = self.signals([Problem(query, "") for query in fresh])
-        for intent, own in zip(fresh.values(), signals, strict=True):
-            self._grounded[intent.query] = _grounded(intent, own)
+        if self.nearest is not None and fresh:
+            for query, passages in zip(fresh, self.nearest(list(fresh)), strict=True):
+                if one := self._by_intents(fresh[query], passages):
+                    self._grounded[query] = one
+        rest = [query for query in fresh if query not in self._grounded]
+        for query, own in zip(rest, self.signals([Problem(q, "") for q in rest]), strict=True):
+            self._grounded[query] = _grounded(fresh[query], own)
         return tuple(self._grounded[intent.query] for intent in intents)
+
+    def _by_intents(
+        self, intent: Intent, passages: Iterable[tuple[Passage, float]]
+    ) -> Grounded | None:
+        """Ground an intent in the symbols that these intents were written for; None for none."""
+        if not self._numbers:
+            corpus = self.corpus
+            self._numbers = {
+                (corpus.path_of(number), corpus.pieces[number].start, symbol): number
+                for number, symbol in enumerate(corpus.symbols)
+                if symbol
+            }
+        cosines: dict[int, float] = {}
+        for passage, cosine in passages:
+            number = self._numbers.get((passage.path, passage.start, passage.symbol))
+            if number is not None and cosine > 0.0:
+                cosines.setdefault(number, cosine)
+        return _made(
+            intent, list(cosines), list(cosines.values()), max(cosines.values(), default=0)
+        )
 
     def signals(self, problems: Sequence[Problem]) -> list[Signals]:
         """Return the signals of each problem over the same pieces. Raises Cancelled."""
@@ -232,12 +268,22 @@ def _grounded(intent: Intent, signals: Signals) -> Grounded:
     scores = signals.pieces
     best = np.argsort(-scores, kind="stable")[: HITS * (1 + _BACKGROUND)]
     best = best[scores[best] > 0.0]
-    if not best.size:
-        return Grounded(intent, (), 0.0, 0.0)
-    coverage = signals.piece_columns["coverage"][best[:HITS]]
-    first, after = scores[best[:HITS]].mean(), scores[best[HITS:]]
-    specificity = 1.0 - float(after.mean()) / float(first) if after.size else 1.0
-    return Grounded(intent, tuple(best[:HITS].tolist()), float(coverage.max()), specificity)
+    coverage = signals.piece_columns["coverage"][best[:HITS]].max(initial=0.0)
+    made = _made(intent, best.tolist(), scores[best].tolist(), float(coverage))
+    return made or Grounded(intent, (), 0.0, 0.0)
+
+
+def _made(
+    intent: Intent, pieces: Sequence[int], scores: Sequence[float], strength: float
+) -> Grounded | None:
+    """Return the result of an intent with these scored pieces, best first; None without any."""
+    if not pieces:
+        return None
+    first, after = scores[:HITS], scores[HITS : HITS * (1 + _BACKGROUND)]
+    specificity = 1.0
+    if after:
+        specificity -= (sum(after) / len(after)) / (sum(first) / len(first))
+    return Grounded(intent, tuple(pieces[:HITS]), strength, specificity)
 
 
 def numbers_of(ranking: Ranking, corpus: Corpus) -> dict[int, int]:
@@ -382,7 +428,8 @@ class PlanSearch:
             symbols = self.grounder.corpus.symbols
             names = [self._name(n) for n in grounded.hits if symbols[n]][:_NAMES]
             if names and grounded.intent.origin != "mutation":
-                other = intent_of(" ".join((grounded.intent.query, *names)), "mutation")
+                query = intent_of(" ".join((grounded.intent.query, *names)), "mutation").query
+                other = Intent(grounded.intent.text, query, "mutation")
                 yield plan_of((*intents[:at], other, *intents[at + 1 :]))
 
     def _around(self, plan: Sequence[Grounded]) -> list[Intent]:

@@ -7,15 +7,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.retrieval.ranking import without_boilerplate
 from agent.run.prompting import as_data
+from agent.search.passages import Label
 from agent.search.plan_search import (
     Grounder,
+    Nearest,
     PlanSearch,
     ScoredPlan,
     intents_in,
@@ -28,6 +31,7 @@ from agent.types import Problem
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Index
+    from agent.search.pool import Pool
     from agent.types import Ranking
     from agent.types.protocols import Retriever, Snapshot, TokenCounter
 
@@ -70,7 +74,7 @@ class Planner:
     """Searches plans for issues over one index.
 
     `rankings`: most intents that are ranked, `expansions`: plans whose neighbours are tried,
-    `width`: of a beam search.
+    `width`: of a beam search. `intents`: opens the pool whose stored intents steps are grounded in.
     """
 
     index: Index
@@ -78,16 +82,27 @@ class Planner:
     rankings: int = 40
     expansions: int = 6
     width: int | None = None
+    intents: Callable[[Snapshot], AbstractAsyncContextManager[Pool]] | None = None
 
     async def plan(self, problem: Problem, snapshot: Snapshot, ranking: Ranking) -> Planned:
-        """Search for the best plan, in a thread."""
-        return await in_thread(partial(self._plan, problem, snapshot, ranking))
+        """Search for the best plan, in a thread. Raises StoreError, ConfigurationError."""
+        async with AsyncExitStack() as stack:
+            nearest = None
+            if self.intents is not None:
+                pool = await stack.enter_async_context(self.intents(snapshot))
+                nearest = await pool.nearest(Label.INTENT)
+            return await in_thread(partial(self._plan, problem, snapshot, ranking, nearest))
 
     def _plan(
-        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, cancel: threading.Event
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        nearest: Nearest | None,
+        cancel: threading.Event,
     ) -> Planned:
         problem = without_boilerplate(problem, snapshot)
-        grounder = Grounder(problem, snapshot, self.index, self.rankings, cancel)
+        grounder = Grounder(problem, snapshot, self.index, self.rankings, cancel, nearest)
         # rephrased intents may use the names of ranked symbols
         names = (f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks)
         grounder.prepare("\n".join((problem.text, *names)))

@@ -27,7 +27,6 @@ from agent.search.fusion import (
     ProjectWords,
     WordIndex,
     build_word_index,
-    code_relevance,
     merged,
     ordered,
     rank_corpus,
@@ -52,8 +51,8 @@ from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
 from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.shared.workers import in_thread
-from agent.types import Chunk, ChunkKind, Reason
-from agent.types.events import StageProgress
+from agent.types import Chunk, Reason
+from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from agent.retrieval.embedding import StaticEncoder
     from agent.retrieval.index import Corpus
     from agent.search.expansion import KeywordWriter
+    from agent.search.plan_search import Nearest
     from agent.search.stores import VectorStore
     from agent.types import Problem, Ranking, ScoredChunk
     from agent.types.protocols import Embedder, Reporter, Retriever, Snapshot
@@ -71,9 +71,9 @@ _PREFILTER = 100
 something. `agent.retrieval` embeds as many pieces of the code.
 """
 
+_NEAREST = 30  # symbols that an intent of a plan is compared with
 _MAX_EXACT = 12  # if more symbols share a name, the name is searched as an ordinary word
 _LEAST_LETTERS = 3  # of a name without dots
-_FUNCTIONS = (ChunkKind.FUNCTION, ChunkKind.METHOD)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,9 +112,12 @@ class Pool:
         return tuple(label for label in Label if label in labels)
 
     async def search(
-        self, query: str | Problem, *, top_k: int = 20, at_least: float = 0.0
+        self, query: str | Problem, *, top_k: int = 20, at_least: float | None = None
     ) -> PoolResults:
-        """Return the best `top_k` results. Raises ProblemError for an empty query."""
+        """Return the best `top_k` results, with `at_least` those whose cosine is known to be so.
+
+        Raises ProblemError for an empty query.
+        """
         problem = problem_from_text(query, "<query>") if isinstance(query, str) else query
         # an embedding server may receive the query
         pending = _Pending(
@@ -123,7 +126,9 @@ class Pool:
         exact = await self._look_up(pending)
         if len(exact) < top_k and WORD.search(pending.query.text):
             await self._search(pending)
-        hits = [hit for hit in pending.hits if hit.relevance >= at_least]
+        hits = pending.hits
+        if at_least is not None:
+            hits = [hit for hit in hits if hit.score_name == "cosine" and hit.value >= at_least]
         rest = await asyncio.to_thread(merged, _after_exact(exact, hits), CORPUS_WEIGHTS)
         best = (*ordered(exact), *rest)[:top_k]
         return PoolResults(best, pending.searched, tuple(dict.fromkeys(pending.notes)))
@@ -148,6 +153,35 @@ class Pool:
             return await vectors.fill(label, passages, self._progress)
         except ProviderError as error:
             return CorpusReport(label, count, note=f"nothing was embedded: {error}")
+
+    async def nearest(self, label: Label) -> Nearest | None:
+        """Return what finds passages of a corpus by vectors, for calls from another thread.
+
+        Vectors that cost nothing are stored first. None if the store has none of the corpus.
+        """
+        vectors = self.vectors
+        if vectors is None:
+            return None
+        passages = (await self._word_index(label)).passages
+        if vectors.is_free:
+            await vectors.fill(label, passages, self._progress)
+        if not await asyncio.to_thread(vectors.count, label):
+            return None
+        loop = asyncio.get_running_loop()
+
+        async def find(texts: Sequence[str]) -> list[list[tuple[Passage, float]]]:
+            queries = [read_query(mask_secrets(text).text).formatted for text in texts]
+            try:
+                rows = await vectors.embedder.embed(queries, kind="query")
+            except ProviderError as error:
+                self.reporter(
+                    Notice(f"[{label.value}] searched by words alone: {error}", "warning")
+                )
+                return [[] for _ in texts]
+            found = [await vectors.search(label, passages, row, _NEAREST) for row in rows]
+            return [[(passages[number], score) for number, score in near] for near in found]
+
+        return lambda texts: asyncio.run_coroutine_threadsafe(find(texts), loop).result()
 
     async def _look_up(self, pending: _Pending) -> tuple[PoolHit, ...]:
         """Return the symbols that the query names; decide whether a single word is a name."""
@@ -220,11 +254,11 @@ class Pool:
         pending.searched[Label.CODE] = ranking.total_chunks
         pending.notes.extend(ranking.notes)
         matches = matching_chunks(problem.text, ranking)
-        scored = list(zip(matches, _relevance_of(matches), strict=True))[: 2 * pending.top_k]
-        for rank, (match, relevance) in enumerate(scored, start=1):
-            passage = _code_passage(match.chunk)
+        name = score_name(matches)
+        for rank, match in enumerate(matches[: 2 * pending.top_k], start=1):
+            passage, value = _code_passage(match.chunk), match.score
             pending.hits.append(
-                PoolHit(passage, 0.0, match.reasons, rank=rank, relevance=relevance)
+                PoolHit(passage, 0.0, match.reasons, rank=rank, value=value, score_name=name)
             )
 
     def _source(self, label: Label) -> CorpusSource:
@@ -256,12 +290,20 @@ def matching_chunks(query: str, ranking: Ranking) -> tuple[ScoredChunk, ...]:
     return tuple(hit for hit in ranking.chunks if hit.score != 0.0 or hit.reasons)
 
 
-def named_first(text: str, hits: Sequence[ScoredChunk]) -> list[tuple[ScoredChunk, float]]:
-    """Return results with their relevance, those whose name is the whole query first, with 1.0."""
+def score_name(hits: Sequence[ScoredChunk]) -> str:
+    """Return what the scores of the code are: of the ranker, of words, a cosine, or a sum."""
+    features = {reason.feature for hit in hits for reason in hit.reasons}
+    if "cosine" in features and features <= {"cosine", "filename"}:
+        return "cosine"
+    first = "ranker" if "ranker" in features else "words"
+    return f"{first}+cosine" if "cosine" in features else first
+
+
+def named_first(text: str, hits: Sequence[ScoredChunk]) -> list[ScoredChunk]:
+    """Return results, those whose name is the whole query first."""
     named = _named(read_query(text), [(hit.chunk.symbol, hit.chunk.path) for hit in hits])
-    first = frozenset(named)
-    rest = [hit for number, hit in enumerate(hits) if number not in first]
-    return [(hits[n], 1.0) for n in named] + list(zip(rest, _relevance_of(rest), strict=True))
+    first = [hits[number] for number in named]
+    return first + [hit for hit in hits if hit not in first]
 
 
 def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHit, ...]:
@@ -285,11 +327,6 @@ def _after_exact(exact: Sequence[PoolHit], hits: Iterable[PoolHit]) -> Iterable[
         elif hit.passage.place not in places:
             code += 1
             yield replace(hit, rank=code)
-
-
-def _relevance_of(hits: Sequence[ScoredChunk]) -> list[float]:
-    functions = [hit.chunk.kind in _FUNCTIONS for hit in hits]
-    return code_relevance([hit.score for hit in hits], functions)
 
 
 def _named(query: Query, places: Sequence[tuple[str, str]]) -> list[int]:

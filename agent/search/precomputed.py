@@ -26,7 +26,6 @@ from pydantic_core import from_json
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
-from agent.search.stores import score_of
 from agent.shared.console import PlainReporter, QuietReporter
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import counted
@@ -508,4 +507,4 @@ class VectorSource:
         except SemanticQueryError as error:
             raise StoreError(str(error)) from None
         numbers = {passage.origin: number for number, passage in enumerate(passages)}
-        return [(numbers[r.id], score_of(r.score)) for r in results if r.id in numbers]
+        return [(numbers[r.id], r.score) for r in results if r.id in numbers]

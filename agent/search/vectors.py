@@ -158,6 +158,11 @@ class PassageVectors:
         matches = await asyncio.to_thread(collection.search, query, limit, selection)
         return [(first[match.id], match.score) for match in matches if match.id in first]
 
+    def count(self, label: Label) -> int:
+        """Return the number of the project's entries of a corpus. Raises StoreError."""
+        collection = self._existing()
+        return 0 if collection is None else collection.count(self._own(label))
+
     def forget(self, label: Label) -> int:
         """Remove the project's entries of a corpus; return how many. Raises StoreError."""
         collection = self._existing()

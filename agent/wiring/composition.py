@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agent.run.attempts import Attempt
     from agent.run.policy import SolveOptions
     from agent.run.record import Ledger
+    from agent.search import Pool
     from agent.search.plans import Planner
     from agent.shared.secrets import KnownSecrets
     from agent.types import Completion, Problem, Prompt
@@ -56,7 +57,13 @@ def make_planner(
         from agent.search.plans import Planner
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
-    return Planner(make_index(settings, reporter), counter, width=beam)
+    from agent.search import Label
+    from agent.wiring.search import open_pool
+
+    def intents(snapshot: Snapshot) -> AbstractAsyncContextManager[Pool]:
+        return open_pool(settings, snapshot, reporter, (Label.INTENT,))
+
+    return Planner(make_index(settings, reporter), counter, width=beam, intents=intents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ async def open_pool(
             retriever = make_retriever(settings, embedder, reporter)
         store: VectorStore | None = None
         try:
-            store = stack.enter_context(open_vector_store(settings, reporter))
+            if set(labels) != {Label.CODE}:
+                store = stack.enter_context(open_vector_store(settings, reporter))
         except StoreError as error:
             if filling or settings.store is not None:
                 raise
@@ -234,10 +235,11 @@ class PassageBackground:
             return ""
         title = Problem(problem.title, "")
         async with open_pool(self.settings, snapshot, self.reporter, labels) as pool:
-            results = await pool.search(title, top_k=_MOST_PASSAGES, at_least=_LEAST_RELEVANCE)
+            results = await pool.search(title, top_k=_MOST_PASSAGES)
         for note in results.notes:
             self.reporter(Notice(note, "warning"))
-        return packed(results.hits, self.counter, tokens)
+        likely = [hit for hit in results.hits if hit.relevance >= _LEAST_RELEVANCE]
+        return packed(likely, self.counter, tokens)
 
 
 def packed(hits: Sequence[PoolHit], counter: TokenCounter, tokens: int) -> str:

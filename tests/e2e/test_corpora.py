@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import run_git
 from tests.support.corpora import FILES
 from tests.support.scripted_provider import ScriptedProvider, embed_text
+from tests.support.stores import PACKAGES, require
 from tests.support.user import User, served_by
 from tests.support.vectors import write_vector
 
@@ -62,6 +63,13 @@ def user(make_repository: MakeRepository, tmp_path: Path) -> Searcher:
     cart.write_text(before)
     run_git(root, "commit", "-q", "-a", "-m", "Take it out")
     return Searcher(tmp_path / "home", root)
+
+
+def embedded_by(provider: ScriptedProvider) -> dict[str, str]:
+    """The variables that name an embedding model."""
+    names = {"BASE_URL": provider.base_url, "API_KEY": "k", "MODEL": "scripted"}
+    named = {f"PATCHSHOT_EMBED_{name}": value for name, value in names.items()}
+    return {**named, "PATCHSHOT_EMBED": "auto"}
 
 
 def embedded(indexed: Any) -> dict[str, int]:
@@ -147,6 +155,34 @@ def test_a_plan_is_shown_to_programs(user: Searcher) -> None:
     assert any(p["symbol"] == "Cart.total" for step in plan["steps"] for p in step["places"])
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "lancedb"])
+def test_steps_of_a_plan_lead_to_the_symbols_of_stored_intents(user: Searcher, engine: str) -> None:
+    def reply(request: Any) -> str:
+        birds = "pelicans" if "Cart.total" in request.prompt else "nothing"
+        return json.dumps({"intents": [f"I want {birds} on the pier"]})
+
+    require(PACKAGES[engine])
+    user.store = f"{engine}://{user.home / 'intents'}"
+    user.issue.write_text("# Pelicans miss the pier\n")
+    with ScriptedProvider([reply]) as provider:
+        user.variables |= {**served_by(provider), **embedded_by(provider)}
+        plan = ("plan", *user.task, "--store", user.store)
+        (by_words,) = user.read(*plan)["steps"]
+        user.index("intent", "--intents", "llm")
+        (step,) = user.read(*plan)["steps"]
+    assert step["intent"] == "Find the code behind: Pelicans miss the pier"
+    first = [one["places"][0]["symbol"] for one in (by_words, step)]
+    assert first == ["CookieJar.expire", "Cart.total"]
+
+
+@pytest.mark.parametrize("command", ["plan", "context --plan", "solve --plan"])
+def test_a_named_store_that_cannot_be_opened_ends_the_command(user: Searcher, command: str) -> None:
+    broken = f"sqlite://{user.issue}/store"
+    done, provider = user.ask(["{}"], *command.split(), *user.task, PATCHSHOT_STORE=broken)
+    assert (done.returncode, done.stdout, provider.chats) == (2, "", [])
+    assert "cannot be used" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("by_model", [True, False])
 def test_symbols_and_their_intents_are_written(user: Searcher, by_model: bool) -> None:
     def reply(request: Any) -> str:
@@ -210,13 +246,16 @@ def test_a_models_keywords_translate_a_question(user: Searcher) -> None:
     assert len(provider.chats) == 1
 
 
-def test_one_threshold_serves_code_and_corpora(user: Searcher) -> None:
+def test_a_threshold_is_a_cosine_where_results_have_one(user: Searcher) -> None:
     query = "drop cookies that are out of date"
-    for corpora in ("code", "code,docs"):
-        hits = user.search(query, corpora, "--at-least", "0.3")["results"]
-        assert hits
-        assert all(0.3 <= hit["relevance"] <= 1.0 for hit in hits)
-    assert user.search(query, "code", "--at-least", "1")["results"] == []
+    hits = user.search(query, "docs,intent", "--at-least", "0.3")["results"]
+    assert hits
+    assert {hit["score_name"] for hit in hits} == {"cosine"}
+    assert all(0.3 <= hit["score"] <= 1.0 for hit in hits)
+    (first, *_) = user.search(query, "code")["results"]
+    assert first["score_name"] == "ranker"
+    done = user.run("search", query, *user.on("code,docs"), "--at-least", "0.3")
+    assert (done.returncode, "is a cosine" in done.stderr) == (2, True)
 
 
 TEXTS = {
@@ -231,11 +270,7 @@ def test_another_programs_vectors_by_command(user: Searcher) -> None:
         write_vector(user.home / "v", name, embed_text(text), tags=[name[0]], text=text)
     query = ("search", "which cookies are expired", "--precomputed")
     with ScriptedProvider([""]) as provider:
-        user.variables |= {
-            "PATCHSHOT_EMBED_BASE_URL": provider.base_url,
-            "PATCHSHOT_EMBED_API_KEY": "k",
-            "PATCHSHOT_EMBED_MODEL": "scripted",
-        }
+        user.variables |= embedded_by(provider)
         answer = user.read(*query, "v")
         assert answer["results"][0]["id"] == "cookies"
         assert answer["results"][0]["text"] == TEXTS["cookies"]

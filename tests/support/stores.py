@@ -16,7 +16,6 @@ from agent.search.stores import (
     Entry,
     VectorStore,
     open_store,
-    score_of,
 )
 from agent.types.events import Event, Notice
 
@@ -107,7 +106,7 @@ def plainly(
 ) -> list[tuple[str, float]]:
     """Ids and scores, found by looking at each entry."""
     found = [
-        (one.id, score_of(float(one.vector.astype(float) @ query.astype(float))))
+        (one.id, float(one.vector.astype(float) @ query.astype(float)))
         for one in entries
         if corpus in (None, one.corpus)
     ]

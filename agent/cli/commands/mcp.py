@@ -69,7 +69,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     from mcp_types import ToolAnnotations
 
     from agent import api
-    from agent.search import named_first
+    from agent.search import score_name
 
     server = MCPServer("patchshot", instructions=_INSTRUCTIONS, version=__version__)
     reads = ToolAnnotations(read_only_hint=True)
@@ -78,7 +78,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Find the code for a query (words, identifiers, a traceback): places with their code."""
         hits = await _told(api.search_async(query, repo, limit=limit, **flags))
-        return [_place(hit.chunk, relevance) for hit, relevance in named_first(query, hits)]
+        return [_place(hit.chunk, hit.score, score_name(hits)) for hit in hits]
 
     @server.tool(annotations=reads)
     async def context(problem: str) -> str:
@@ -119,7 +119,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     return server
 
 
-def _place(chunk: Chunk, relevance: float) -> dict[str, Any]:
+def _place(chunk: Chunk, score: float, score_name: str) -> dict[str, Any]:
     """Return a result of `search`: short enough that ten of them fit into a model's context."""
     lines = chunk.text.split("\n")
     more = [f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
@@ -127,7 +127,8 @@ def _place(chunk: Chunk, relevance: float) -> dict[str, Any]:
         "path": chunk.path,
         "lines": f"{chunk.start}-{chunk.end}",
         "symbol": chunk.symbol,
-        "relevance": round(relevance, 2),
+        "score": round(score, 2),
+        "score_name": score_name,
         "code": mask_secrets("\n".join([*lines[:_LINES], *more])).text,
     }
 

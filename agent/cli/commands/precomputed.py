@@ -29,7 +29,6 @@ _CORPUS = "precomputed"
 def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Print the best vectors of a folder as a table or JSON."""
     from agent.search.precomputed import load_vectors, masked
-    from agent.search.stores import score_of
 
     folder = given["precomputed"]
     if folder is None:
@@ -50,16 +49,17 @@ def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
             f"the query has {vector.size} dimensions (by {made_by}), the vectors of {folder} have "
             f"{index.dimension}; embed it with the model that made them"
         )
-    least = 2.0 * (given["at_least"] or 0.0) - 1.0
+    least = -1.0 if given["at_least"] is None else given["at_least"]
     (matches,) = index.search(vector[None, :], given["limit"], at_least=least, tags=given["tag"])
     results, rows = [], []
     for match in matches:
-        similarity, text = round(score_of(match.score), 6), mask_secrets(match.text).text
+        similarity, text = round(match.score, 6), mask_secrets(match.text).text
         facts = {"corpus": _CORPUS, "id": match.id, "similarity": similarity}
+        facts |= {"score": similarity, "score_name": "cosine"}
         more = {"tags": match.tags, "text": text, "metadata": masked(dict(match.metadata))}
         results.append({**facts, **more})
         line = f"[{_CORPUS}]  {match.id}  {' '.join(text[:200].split())}"
-        rows.append((similarity, line.rstrip(), ()))
+        rows.append((f"cosine {similarity:.2f}", line.rstrip(), ()))
     answer = {
         "place": str(folder),
         "searched": len(index),

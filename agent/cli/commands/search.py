@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from agent.errors import ConfigurationError
 from agent.run.record import Ledger, StageTimer
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import inert, say
-from agent.types import Reason, ScoredChunk
+from agent.types import Reason
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def requested_corpora(
 @options.base
 @options.number("--limit -n", 1, "Most results.", 20)
 @options.corpora
-@options.number("--at-least", 0.0, "Least relevance, a probability.")
+@options.number("--at-least", 0.0, "Least cosine with the query (not for code).")
 @options.choice("--expand", ("off", "llm"), "off", "Add keywords of a model.")
 @options.path("--precomputed", "Search this folder of vectors of another program.")
 @options.text("--vector", "FILE", "The query's vector, a JSON array; `-` for stdin.")
@@ -116,14 +116,18 @@ def search_command(flags: Mapping[str, Any], **given: Any) -> int:
         from agent.cli.commands.precomputed import search_vectors
 
         return search_vectors(given, flags)
+    from agent.search import Label
+
     problem = _query(given["query"], given["problem"])
     settings = common.load_settings(flags, repository=given["repo"])
     labels = requested_corpora(given, settings, flags)
+    if given["at_least"] is not None and Label.CODE in labels:
+        raise ConfigurationError(
+            "--at-least is a cosine, which results of code do not have: name other corpora "
+            "(--corpus docs,intent), or use --limit"
+        )
     with common.reporting(quiet=given["quiet"], warn=True) as reporter:
-        if len(labels) > 1 or given["corpus"] or given["expand"] != "off":
-            facts, table = _search_corpora(problem, given, settings, labels, reporter)
-        else:
-            facts, table = _search_code(problem, given, settings, reporter)
+        facts, table = _search(problem, given, settings, labels, reporter)
     common.print_result(facts, table, json=given["json"])
     if not facts["results"]:
         lower = "" if given["at_least"] is None else ", or a lower --at-least"
@@ -143,35 +147,15 @@ def _query(query: str | None, source: str | None) -> Problem:
     return problem_from_text(query, "<stdin>")
 
 
-def _search_code(
-    problem: Problem, given: Mapping[str, Any], settings: Settings, reporter: Reporter
-) -> tuple[dict[str, Any], str]:
-    """Return the best chunks as JSON values and as a table."""
-    from agent.search import matching_chunks, named_first
-
-    snapshot = open_project(given, settings, reporter)
-    ranking = rank_chunks(problem, snapshot, settings, reporter)
-    pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
-    hits = [pair for pair in pairs if pair[1] >= (given["at_least"] or 0.0)][: given["limit"]]
-    facts = {
-        "commit": snapshot.commit,
-        "dirty": snapshot.dirty,
-        "total_chunks": ranking.total_chunks,
-        "notes": list(ranking.notes),
-        "results": [chunk_as_json(hit, relevance) for hit, relevance in hits],
-    }
-    return facts, render_chunks(hits, explain=given["explain"])
-
-
-def _search_corpora(
+def _search(
     problem: Problem,
     given: Mapping[str, Any],
     settings: Settings,
     labels: tuple[Label, ...],
     reporter: Reporter,
 ) -> tuple[dict[str, Any], str]:
-    """Return the best passages of several corpora as JSON values and as a labelled table."""
-    from agent.search import PoolResults
+    """Return the best passages of the corpora as JSON values and as a table."""
+    from agent.search import Label, PoolResults
     from agent.wiring import endpoint
     from agent.wiring.search import open_pool
 
@@ -183,22 +167,24 @@ def _search_corpora(
     async def search() -> PoolResults:
         opened = open_pool(settings, snapshot, reporter, labels, keywords=expand, tags=tags)
         async with opened as pool:
-            least = given["at_least"] or 0.0
-            return await pool.search(problem, top_k=given["limit"], at_least=least)
+            limit, least = given["limit"], given["at_least"]
+            return await pool.search(problem, top_k=limit, at_least=least)
 
     with StageTimer(reporter, Ledger()).stage("retrieve") as summary:
         results = asyncio.run(search())
-        summary.append(f"{sum(results.searched.values()):,} passages")
+        summary.append(f"{sum(results.searched.values()):,} chunks and passages")
     for note in results.notes:
         reporter(Notice(note, "warning"))
     facts = {
         "commit": snapshot.commit,
         "dirty": snapshot.dirty,
         "searched": dict(results.searched),
+        "total_chunks": results.searched.get(Label.CODE, 0),
         "notes": list(results.notes),
         "results": [finding_as_json(hit) for hit in results.hits],
     }
-    return facts, render_findings(results.hits, explain=given["explain"])
+    several = labels != (Label.CODE,)
+    return facts, render_findings(results.hits, explain=given["explain"], labelled=several)
 
 
 # ------------------------------------------------------------------------------------ agent context
@@ -206,7 +192,7 @@ def _search_corpora(
 
 @options.command(
     "context",
-    settings=(*options.CONTEXT_SETTINGS, "corpora", "precomputed", "plan"),
+    settings=(*options.CONTEXT_SETTINGS, "corpora", "precomputed", "plan", "store"),
     ending="""
     Example:
       agent context issue.md --repo ./target
@@ -267,7 +253,7 @@ def _issue(given: dict[str, Any]) -> Problem:
 
 @options.command(
     "plan",
-    settings=options.RETRIEVAL_SETTINGS,
+    settings=(*options.RETRIEVAL_SETTINGS, "store"),
     ending="""
     Example:
       agent plan issue.md --repo ./target
@@ -308,21 +294,6 @@ def plan_command(flags: Mapping[str, Any], json: bool, **given: Any) -> int:
 # ------------------------------------------------------------------------- tables and JSON of hits
 
 
-def chunk_as_json(hit: ScoredChunk, relevance: float) -> dict[str, Any]:
-    """Return a hit with all its contributions, which add up to the score."""
-    chunk = hit.chunk
-    return {
-        "path": chunk.path,
-        "start": chunk.start,
-        "end": chunk.end,
-        "symbol": chunk.symbol,
-        "kind": chunk.kind.value,
-        "relevance": round(relevance, 6),
-        "score": round(hit.score, 6),
-        "reasons": _reasons_as_json(hit.reasons),
-    }
-
-
 def _reasons_as_json(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
     return [
         {"feature": r.feature, "value": round(r.value, 6), "note": mask_secrets(r.note).text}
@@ -332,10 +303,12 @@ def _reasons_as_json(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
 
 def finding_as_json(finding: PoolHit) -> dict[str, Any]:
     """Return a finding of a corpus with its passage and its near-duplicates."""
+    passage = finding.passage
     return {
-        **_passage_as_json(finding.passage),
-        "score": round(finding.score, 6),
-        "relevance": round(finding.relevance, 6),
+        **_passage_as_json(passage),
+        "kind": passage.tags[0] if passage.corpus == "code" else passage.corpus,
+        "score": round(finding.value, 6),
+        "score_name": finding.score_name,
         "similarity": round(finding.similarity, 6) if finding.similarity else None,
         "place": finding.rank,
         "reasons": _reasons_as_json(finding.reasons),
@@ -350,36 +323,22 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
     return {"title": title, **{name: getattr(passage, name) for name in plain}}
 
 
-def render_chunks(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
-    """Return one line for each hit and its relevance; with `explain` its contributions below it."""
-    rows = []
-    for hit, relevance in hits:
-        chunk = hit.chunk
-        place = f"{chunk.path}:{chunk.start}-{chunk.end}  {chunk.symbol or chunk.kind.value}"
-        details = (f"score {hit.score:.3f}, the sum of", *map(_contribution, hit.reasons))
-        rows.append((relevance, place, details if explain else ()))
-    return result_lines(rows)
-
-
-def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
+def render_findings(hits: Sequence[PoolHit], *, explain: bool, labelled: bool = True) -> str:
     """Return one line for each finding; with `explain`, how it came to its place below it."""
     rows = []
     for hit in hits:
         passage, details = hit.passage, list[str]()
-        label = f"[{passage.corpus.value}]"
+        label = f"{f'[{passage.corpus.value}]':<9}  " if labelled else ""
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
         if explain:
-            similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
-            standing = f"by place {hit.rank} in {label}, which comes from"
-            details.append(
-                f"score {hit.score:.3f}{similar}; {standing}"
-                if hit.rank
-                else f"score {hit.score:.3f}: the name was looked up"
-            )
+            details.append(f"place {hit.rank} in its corpus, from")
+            if passage.corpus == "code":
+                details = [f"score {hit.value:.3f}, the sum of"]
             details += map(_contribution, hit.reasons)
             details += (f"also     [{p.corpus.value}] {p.place}" for p in hit.same)
-        rows.append((hit.relevance, f"{label:<9}  {passage.place}{title}{more}", details))
+        score = f"{hit.score_name} {hit.value:.2f}"
+        rows.append((score, f"{label}{passage.place}{title}{more}", details))
     return result_lines(rows)
 
 
@@ -387,11 +346,12 @@ def _contribution(reason: Reason) -> str:
     return f"{reason.value:+7.3f}  {reason.feature:<11}  {reason.note}".rstrip()
 
 
-def result_lines(rows: Iterable[tuple[float, str, Sequence[str]]]) -> str:
-    """Return the lines of results: a number in [0, 1], a text, and details below it."""
+def result_lines(rows: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    """Return the lines of results: a rank, a score with its name, a text, and details below it."""
     lines: list[str] = []
-    for position, (value, text, details) in enumerate(rows, start=1):
-        lines.append(f"{position:3}  {value:.2f}  {text}")
+    width = max((len(score) for score, _, _ in rows), default=0)
+    for position, (score, text, details) in enumerate(rows, start=1):
+        lines.append(f"{position:3}  {score:<{width}}  {text}")
         lines.extend(f"{_INDENT}{detail}" for detail in details)
     return shown(lines)
 

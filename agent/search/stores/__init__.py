@@ -20,7 +20,6 @@ from agent.search.stores.base import (
     VectorCollection,
     VectorMatch,
     VectorStore,
-    score_of,
     shown_url,
 )
 from agent.shared.terminal import install_command
@@ -37,7 +36,6 @@ __all__ = [
     "VectorMatch",
     "VectorStore",
     "open_store",
-    "score_of",
     "shown_url",
 ]
 

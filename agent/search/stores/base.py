@@ -67,15 +67,10 @@ EVERYTHING = EntryFilter()
 
 
 class VectorMatch(NamedTuple):
-    """An entry that matches a query. `score` is `score_of(cosine)`, in [0, 1]."""
+    """An entry that matches a query. `score` is the cosine, in [-1, 1]."""
 
     id: str
     score: float
-
-
-def score_of(cosine: float) -> float:
-    """Return (1 + cosine) / 2, clipped to [0, 1]. Scores and thresholds use this conversion."""
-    return min(1.0, max(0.0, (1.0 + cosine) / 2.0))
 
 
 def shown_url(url: str) -> str:
@@ -165,7 +160,7 @@ class VectorCollection(ABC):
                 return ()
             cosines = np.stack([vector for _, vector in rows]).astype(np.float64)
             # Each row is summed separately: a matrix product may differ for two equal rows.
-            scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
+            scores = (cosines * unit).sum(axis=1).clip(-1.0, 1.0).tolist()
             matches = [VectorMatch(_restored(r[0]), s) for r, s in zip(rows, scores, strict=True)]
             matches.sort(key=lambda match: (-match.score, match.id))
             if len(rows) < limit or matches[top_k - 1].score - matches[-1].score > _NEAR:

@@ -13,7 +13,6 @@ from agent.errors import StoreUnreachable
 from agent.retrieval.ranking.ranker import preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.passages import Label, Passage, PoolResults
-from agent.search.stores import score_of
 from tests.support.corpora import FILES, ListSource, pool_at, quiet
 from tests.support.fakes import MemorySnapshot
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
@@ -111,7 +110,7 @@ def test_a_query_without_a_word_finds_nothing(tmp_path: Path, query: str) -> Non
         assert run(pool.search(query)).hits == ()
 
 
-def test_similarities_are_cosines_and_the_threshold_uses_relevance(tmp_path: Path) -> None:
+def test_similarities_are_cosines_and_a_threshold_is_one(tmp_path: Path) -> None:
     embedder = WordEmbedder()
     with pool_at(tmp_path, [Label.DOCS], embedder=embedder) as pool:
         query = "drop cookies that are out of date"
@@ -119,13 +118,15 @@ def test_similarities_are_cosines_and_the_threshold_uses_relevance(tmp_path: Pat
         row = run(embedder.embed([f"DESCRIPTION: {query}"], kind="query"))[0]
         texts = [hit.passage.text for hit in found.hits]
         rows = run(embedder.embed(texts, kind="document"))
-        expected = [score_of(float(np.dot(row, other))) for other in rows]
+        expected = [float(np.dot(row, other)) for other in rows]
         assert [hit.similarity for hit in found.hits] == pytest.approx(expected, abs=1e-3)
-        assert all(0.0 < hit.relevance < 1.0 for hit in found.hits)
-        bar = max(hit.relevance for hit in found.hits) - 1e-3
+        assert {hit.score_name for hit in found.hits} == {"cosine"}
+        bar = max(hit.similarity for hit in found.hits) - 1e-3
         few = run(pool.search(query, top_k=50, at_least=bar))
-        assert 1 <= len(few.hits) < len(found.hits)
-        assert all(hit.relevance >= bar for hit in few.hits)
+        assert [hit.value >= bar for hit in few.hits] == [True]
+        pool.vectors = None
+        assert {hit.score_name for hit in run(pool.search(query)).hits} == {"bm25"}
+        assert run(pool.search(query, at_least=0.1)).hits == ()
 
 
 def test_without_embeddings_words_find(tmp_path: Path) -> None:

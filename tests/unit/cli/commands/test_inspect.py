@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli.commands.index import index_command as index
-from agent.cli.commands.search import render_chunks
+from agent.cli.commands.search import render_findings
 from agent.cli.commands.search import search_command as search
-from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
+from agent.search import Label, Passage, PoolHit
+from agent.types import Reason
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -21,21 +22,24 @@ FILES = {
     "shop/cart.py": "class Cart:\n    def total(self):\n        return sum(self.prices[1:])\n",
     "shop/paint.py": "def paint(colour):\n    return colour\n",
 }
-CHUNK = Chunk("a/b.py", 3, 9, "C.f", ChunkKind.METHOD, "def f(): ...", "0" * 40, "python")
-HIT = ScoredChunk(
-    CHUNK,
-    1.5,
+CODE = Passage(Label.CODE, "C.f", "def f(): ...", "a/b.py", 3, 9, "C.f", tags=("method",))
+HIT = PoolHit(
+    CODE,
+    1.0,
     (
         Reason("lexical", 2.0, "1 of 2,412 by words in common"),
         Reason("title", 0.02, ""),
         Reason("prose", -0.01, "4 of 9"),
         Reason("structure", -0.51),
     ),
+    value=1.5,
+    score_name="ranker",
 )
 
 
 def test_an_explanation_has_every_part() -> None:
-    assert render_chunks([(HIT, 0.5)], explain=True).splitlines()[1:] == [
+    assert render_findings([HIT], explain=True, labelled=False).splitlines() == [
+        "  1  ranker 1.50  a/b.py:3-9 C.f",
         "     score 1.500, the sum of",
         "      +2.000  lexical      1 of 2,412 by words in common",
         "      +0.020  title",
@@ -46,7 +50,7 @@ def test_an_explanation_has_every_part() -> None:
 
 def test_lines_hold_no_control_characters() -> None:
     reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
-    whole = render_chunks([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True)
+    whole = render_findings([PoolHit(CODE, 1.0, (reason,))], explain=True)
     assert whole.splitlines()[2].endswith("12ab: \ufffd[31mred\ufffdnext")
 
 

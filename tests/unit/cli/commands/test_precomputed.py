@@ -52,12 +52,14 @@ def test_the_nearest_vectors_come_first(folder: Path) -> None:
         "corpus": "precomputed",
         "id": "a",
         "similarity": 1.0,
+        "score": 1.0,
+        "score_name": "cosine",
         "tags": ["x"],
         "text": "About\ncookies",
         "metadata": {"n": [1]},
     }
     similarities = [one["similarity"] for one in rows]
-    assert similarities == pytest.approx([1.0, 0.8536, 0.5], abs=1e-3)
+    assert similarities == pytest.approx([1.0, 0.7071, 0.0], abs=1e-3)
     for options, expected in (
         ((), ["a", "b", "c"]),
         (("--tag", "x", "--tag", "y"), ["b"]),

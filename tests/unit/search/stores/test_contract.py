@@ -15,7 +15,6 @@ from agent.search.stores import (
     EntryFilter,
     VectorCollection,
     VectorStore,
-    score_of,
 )
 from tests.support.stores import (
     DIMENSION,
@@ -155,14 +154,14 @@ def test_results_are_those_of_the_plainest_search(collection: VectorCollection) 
                 assert keys == sorted(keys)
 
 
-def test_scores_are_converted_cosines(collection: VectorCollection) -> None:
+def test_scores_are_cosines(collection: VectorCollection) -> None:
     vectors = {"same": unit(1), "half": unit(1, 1), "across": unit(0, 1), "against": unit(-1)}
     collection.upsert(entry(name, vector) for name, vector in vectors.items())
     found = collection.search(unit(1) * 9, 9)
     assert ids_of(found) == list(vectors)
     cosines = (1.0, 0.5**0.5, 0.0, -1.0)
-    assert [m.score for m in found] == pytest.approx([score_of(c) for c in cosines], abs=1e-3)
-    assert all(0.0 <= match.score <= 1.0 for match in found)
+    assert [m.score for m in found] == pytest.approx(cosines, abs=1e-3)
+    assert all(-1.0 <= match.score <= 1.0 for match in found)
 
 
 def test_equal_scores_are_in_order_of_ids(collection: VectorCollection) -> None:
