@@ -24,7 +24,7 @@ GOALS = {"lines": 58_000, "modules": 300, "modules that solve loads": 190, "test
 LINES = {
     "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 490,
     "agent/batch": 1_680,
-    "agent/cli": 3_530,
+    "agent/cli": 3_490,
     "agent/datasets": 510,
     "agent/evaluation": 2_100,
     "agent/iterative": 1_040,
@@ -36,17 +36,17 @@ LINES = {
     "agent/results": 1_790,
     "agent/retrieval": 8_310,
     "agent/run": 2_670,
-    "agent/search": 4_440,
+    "agent/search": 4_520,
     "agent/settings": 650,
     "agent/shared": 1_850,
     "agent/types": 920,
     "agent/verify": 9_770,
-    "agent/wiring": 1_220,
+    "agent/wiring": 1_230,
     "sandbox": 4_370,
 }
 MOST_MODULES = 272
 MOST_LOADED = 190
-MOST_TEST_LINES = 48_670
+MOST_TEST_LINES = 48_700
 MOST_BENCHMARK_LINES = 5_500
 MOST_FIELDS = MOST_OPTIONS = 55
 MOST_DEPENDENCIES = 22
