@@ -461,6 +461,13 @@ def test_build_products_that_git_ignores_are_there(repository: Path) -> None:
     assert report.verdict is Verdict.VERIFIED
 
 
+def test_a_test_file_that_the_suite_cannot_run_is_named(repository: Path) -> None:
+    patch = patch_of(edit("calc.py", BUG, FIX), FileChange("web/calc.test.js", None, b"test()\n"))
+    (report,) = validate(repository, pytest_played(by_source), patch)
+    assert report.verdict is Verdict.VERIFIED
+    assert "web/calc.test.js was not run: it is no test of this suite" in "".join(report.notes)
+
+
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_new_junit_class_runs_a_second_time_under_another_name(
     make_repository: Callable[[Mapping[str, str]], Path], by_name: bool
