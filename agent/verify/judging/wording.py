@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agent.shared.terminal import counted
-from agent.types import TestRun
+from agent.types import Outcome, TestRun
 from agent.verify.reports import CANNOT_START, COMMAND_ID, INCOMPLETE, INCONSISTENT
 from sandbox import Ended
 
@@ -196,8 +196,8 @@ def not_started(run: TestRun) -> str:
 def needs(run: TestRun) -> tuple[str, ...]:
     """Return descriptions of what the tests lacked: hints, as a test may print such a message."""
     texts = [run.failures[test] for test in sorted(run.failures)]
-    if not run.outcomes or set(run.outcomes) == {COMMAND_ID}:
-        texts = [run.output_tail]
+    if Outcome.PASSED not in run.outcomes.values():
+        texts.append(run.output_tail)
     lines = [line.strip() for text in texts for line in text[-_MOST_CHARS:].split("\n")]
     first = {what: next(filter(sign.search, lines), "") for what, sign in _LACKS.items()}
     notes = [f"{what} ({line[:_LINE_CHARS]})" for what, line in first.items() if line]

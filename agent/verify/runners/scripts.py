@@ -49,6 +49,10 @@ _TEST_SCRIPT = re.compile(
     r"(?:unit|tests?|specs?|mocha|jest|vitest|ava|tap|jasmine)\b"
     r"(?!.*(?:e2e|browser|karma|watch|cov|types?$|lint|bench|dist|bun|deno|update))"
 )
+
+# Scripts that only look at the code: a compiler that one starts builds nothing.
+_LINT = re.compile(r"(?:es)?lint\b|fmt\b|format\b|type-?check\b|check-?types\b")
+
 _PACKAGE_MANAGERS = frozenset({"npm", "pnpm", "yarn", "bun"})
 _MANY_SCRIPTS = frozenset({"npm-run-all", "npm-run-all2", "run-s", "run-p"})
 _PREFIXES = frozenset({"cross-env", "env", "npx"})
@@ -234,7 +238,7 @@ def _followed(
         names, more = _called(words, scripts)
         if names is None:
             yield words
-        for name in names or () if left else ():
+        for name in (n for n in names or () if left and not _LINT.match(n)):
             yield from _followed(scripts.get(f"pre{name}", ""), scripts, left - 1)
             inner = list(_followed(scripts[name], scripts, left - 1))
             yield from inner[:-1]

@@ -167,6 +167,8 @@ def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_bu
     assert command_of(found).environment["PATCHSHOT_BUILD"] == "tsc"
     bundled = suite("npm run build && mocha", build="node scripts/build.js && node lib/a.js")
     assert command_of(bundled).environment["PATCHSHOT_BUILD"] == "node scripts/build.js"
+    linted = suite("npm run lint && mocha", lint="npm run types", types="tsc")
+    assert "PATCHSHOT_BUILD" not in command_of(linted).environment
     lines = [
         {"event": "begin"},
         {"event": "result", "id": "dist/test/a.test.js::x", "outcome": "passed"},
