@@ -35,7 +35,8 @@ def parse_reply(
     """Read a reply, in time linear in its length. Never raises. `earlier` is the proposal whose
     edits a reply to a repair may keep.
     """
-    reply = Reply(text, cut_off=finish_reason == "length", earlier=earlier)
+    cut_off = finish_reason == "length"
+    reply = Reply(_unwrapped(text), cut_off=cut_off, earlier=earlier)
     early = _nothing_to_read(reply)
     if early is not None:
         return early
@@ -59,6 +60,16 @@ def parse_reply(
         advice = "give all edits in one JSON object and nothing else"
         return ParseFailure("malformed", reason, advice=advice)
     return replace(proposal, edits=tuple(dict.fromkeys(proposal.edits)))
+
+
+def _unwrapped(text: str) -> str:
+    """Return the fenced string of `{"code_response": "..."}`, which is a reply of its own."""
+    key = "code_response"
+    if f'"{key}"' not in text:
+        return text
+    objects = [one.value for one in scan(text, {key}, lambda keys: key in keys).objects]
+    inner = objects[0][key] if len(objects) == 1 and "edits" not in objects[0] else None
+    return inner if isinstance(inner, str) and "```" in inner else text
 
 
 def can_continue(text: str) -> bool:

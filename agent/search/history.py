@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -18,7 +19,14 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.errors import RepositoryError
 from agent.repository import language_of
-from agent.retrieval.history import AddedHunk, CommitHunks, HunkHistory, NoHistory, printable
+from agent.retrieval.history import (
+    MAX_HUNKS,
+    AddedHunk,
+    CommitHunks,
+    HunkHistory,
+    NoHistory,
+    printable,
+)
 from agent.search.passages import CorpusUnavailable, Label, Passage, described
 from agent.search.project import JsonLines
 from agent.shared.secrets import is_secret_path, mask_secrets
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from agent.types import Problem
     from agent.types.protocols import Snapshot
 
+_PULL_REQUEST = re.compile(r"\(#(\d+)\)\s*$")  # as squashed and rebased commits are named
 _ID = 10  # characters of a commit id in a title
 
 
@@ -47,10 +56,19 @@ class HunkSource:
 
 
 def distinct_passages(commits: Iterable[CommitHunks]) -> Iterator[Passage]:
-    """Yield one passage for each distinct text, at its newest place; `also` has the others."""
+    """Yield one passage for each distinct text, at its newest place; `also` has the others.
+
+    Commits of one pull request, by the number at the end of the subject, share MAX_HUNKS.
+    """
     places: dict[tuple[str, ...], list[Passage]] = {}
+    read = Counter[str]()
     for commit in commits:
-        for hunk in commit.hunks:
+        pull = _PULL_REQUEST.search(commit.subject)
+        name = pull[1] if pull else commit.commit
+        room = max(0, MAX_HUNKS - read[name])
+        read[name] += len(commit.hunks)
+        largest = sorted(commit.hunks, key=lambda hunk: -hunk.added)[:room]
+        for hunk in (one for one in commit.hunks if one in largest):
             text = (commit.subject, hunk.path, hunk.context, hunk.text)
             places.setdefault(text, []).append(passage_of(commit, hunk))
     for first, *others in places.values():

@@ -5,6 +5,7 @@ lines (`HunkHistory`). Each commit is read from git once and stored in one cache
 from agent.retrieval.history.commits import MAX_HUNK_FILES as MAX_HUNK_FILES
 from agent.retrieval.history.commits import CommitFacts as CommitFacts
 from agent.retrieval.history.commits import Touch as Touch
+from agent.retrieval.history.hunks import MAX_HUNKS as MAX_HUNKS
 from agent.retrieval.history.hunks import AddedHunk as AddedHunk
 from agent.retrieval.history.hunks import CommitHunks as CommitHunks
 from agent.retrieval.history.hunks import HunkHistory as HunkHistory

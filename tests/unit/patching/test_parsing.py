@@ -65,6 +65,7 @@ def test_reads_every_field() -> None:
         (f"\ufeff\n {REPLY} \n", "json"),
         (f"<think>maybe {{'x': 1}}</think>\n{REPLY}", "json"),
         (f"```json\n{REPLY}\n```", "json"),
+        (json.dumps({"thought": "x", "code_response": f"```json\n{REPLY}\n```"}), "json"),
         (f"Here it is:\n\n```json\n{REPLY}\n```\nDone.", "json"),
         (f"```\n{REPLY}\n```", "json"),
         (f"~~~JSON\n{REPLY}\n~~~", "json"),

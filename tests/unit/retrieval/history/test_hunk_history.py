@@ -90,6 +90,17 @@ def test_a_text_that_occurs_twice_is_one_passage() -> None:
     assert [[p.origin for p in one.also] for one in passages] == [[OLDEST.commit]] * 2 + [[]] * 2
 
 
+def test_commits_of_one_pull_request_share_the_most_hunks() -> None:
+    hunks = [hunk(f"{n:03}.py", "\n".join([f"word{n}"] * (1 + n % 2))) for n in range(80)]
+    first, second, other = (made(n, *hunks) for n in (1, 2, 3))
+    pulled = [replace(one, subject=f"part {one.commit[-1]} (#7)") for one in (first, second)]
+    passages = list(distinct_passages((*pulled, other)))
+    assert [p.origin for p in passages].count(pulled[0].commit) == 80
+    last = [p.text.count("word") for p in passages if p.origin == pulled[1].commit]
+    assert last == [2] * 20  # the largest
+    assert [p.origin for p in passages].count(other.commit) == 80
+
+
 def test_a_passage() -> None:
     (one, _) = distinct_passages((NEWEST,))
     assert one == Passage(
