@@ -144,7 +144,7 @@ def canaries(folder: Path) -> Iterator[Trap]:
             place.chmod(0o666)
 
         def evidence(result: RunResult) -> list[str]:
-            read = secret.encode() in result.stdout + result.stderr + result.report + result.junit
+            read = secret.encode() in result.stdout + result.stderr + result.report
             found = ["a secret was read"] if read else []
             for place in places:
                 if not place.exists() or place.read_text() != secret:

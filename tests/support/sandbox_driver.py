@@ -54,7 +54,7 @@ def decode(text: str) -> RunResult:
     from sandbox.types import Ended
 
     values = json.loads(text)
-    for name in ("stdout", "stderr", "report", "junit"):
+    for name in ("stdout", "stderr", "report"):
         values[name] = values[name].encode("latin-1")
     return RunResult(**{**values, "ended": Ended(values["ended"])})
 

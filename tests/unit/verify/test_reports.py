@@ -15,6 +15,7 @@ from agent.verify.reports import (
     COMMAND_ID,
     clean,
     make_run,
+    read_cases,
     read_report,
 )
 from sandbox.types import Command, Ended, RunResult
@@ -166,6 +167,15 @@ def test_each_way_not_to_agree(values: list[dict[str, object]], code: int, words
     run = make_run(Command(()), result_of(report=lines(*values), exit_code=code))
     doubts = "; ".join(run.channels.disagreements)
     assert words in doubts if words else not doubts
+
+
+BOMB = b'<!DOCTYPE x [<!ENTITY a "b">]><testsuite><testcase name="&a;"/></testsuite>'
+OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><testsuite>&a;</testsuite>'
+
+
+@pytest.mark.parametrize("data", [b"", b"no", b"<a>", BOMB, OUTSIDE, b"\xff\xfe", b"<a/>" * 2])
+def test_hostile_xml_is_not_read(data: bytes) -> None:
+    assert read_cases(data) is None
 
 
 SUITE = """
