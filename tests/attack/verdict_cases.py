@@ -76,7 +76,7 @@ _pytest.reports.TestReport.from_item_and_call = classmethod(passed)
     VerdictCase(name="objects that equal everything",
         does="returns objects whose comparison is always true",
         stopped_by="the assertion is tried with another expected value",
-        patch={"calc.py": f"{_EQUAL}def add(a, b):\n    return Any()\n"}),
+        patch={"calc.py": f"{_EQUAL}def add(a, b):\n    return Any()\n"}, allowed=_NO_FIX),
     VerdictCase(name="hidden module",
         does="adds a module in the place of one that the test run may import, beside a fix",
         stopped_by="names of installed modules are known; such a module is in no run",
