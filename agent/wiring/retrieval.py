@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,8 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     """Return the embedder that the settings choose; None means lexical retrieval."""
     model = await _batch_embedder(settings, connections)
     if model is None:
-        return _static_embedder(settings) if settings.embed != "off" else None
+        compares = settings.embed != "off" and retrieval_options(settings).original
+        return _static_embedder() if compares else None
     from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 
     options = EmbeddingOptions(concurrency=_concurrency())
@@ -133,18 +135,16 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     return ParallelEmbedder(model, connections.reporter, options, cache, connections.time_left)
 
 
-def _static_embedder(settings: Settings) -> Embedder | None:
-    """Return the package's encoder for the preset `original`, which always compares vectors."""
-    if not retrieval_options(settings).original:
-        return None
+def _static_embedder() -> Embedder | None:
+    """Return the package's encoder; None in the miner bundle, which has no `agent.search`."""
     from agent.retrieval.ranking import load_shipped, preset
 
     encoder = load_shipped(preset("default")).encoder
-    with contextlib.suppress(ModuleNotFoundError):  # the miner bundle has no agent.search
-        from agent.search import StaticEmbedder
+    if encoder is None or find_spec("agent.search") is None:
+        return None
+    from agent.search import StaticEmbedder
 
-        return None if encoder is None else StaticEmbedder(encoder)
-    return None
+    return StaticEmbedder(encoder)
 
 
 async def _batch_embedder(settings: Settings, connections: Connections) -> BatchEmbedder | None:

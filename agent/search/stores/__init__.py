@@ -12,32 +12,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import ConfigurationError
-from agent.search.stores.base import (
-    EVERYTHING,
-    CollectionInfo,
-    Entry,
-    EntryFilter,
-    VectorCollection,
-    VectorMatch,
-    VectorStore,
-    shown_url,
-)
+from agent.search.stores.base import EVERYTHING as EVERYTHING
+from agent.search.stores.base import CollectionInfo as CollectionInfo
+from agent.search.stores.base import Entry as Entry
+from agent.search.stores.base import EntryFilter as EntryFilter
+from agent.search.stores.base import VectorCollection as VectorCollection
+from agent.search.stores.base import VectorMatch as VectorMatch
+from agent.search.stores.base import VectorStore as VectorStore
+from agent.search.stores.base import shown_url as shown_url
 from agent.shared.terminal import install_command
 
 if TYPE_CHECKING:
     from agent.types.protocols import Reporter
-
-__all__ = [
-    "EVERYTHING",
-    "CollectionInfo",
-    "Entry",
-    "EntryFilter",
-    "VectorCollection",
-    "VectorMatch",
-    "VectorStore",
-    "open_store",
-    "shown_url",
-]
 
 _QDRANT = ("qdrant", "qdrant+http", "qdrant+https", "http", "https")
 
