@@ -36,7 +36,7 @@ LINES = {
     "agent/results": 1_790,
     "agent/retrieval": 8_310,
     "agent/run": 2_670,
-    "agent/search": 4_540,
+    "agent/search": 4_530,
     "agent/settings": 650,
     "agent/shared": 1_850,
     "agent/types": 920,
