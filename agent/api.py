@@ -244,7 +244,7 @@ async def _open(
     settings: dict[str, Any],
     path: Path | None = None,
 ) -> _Target:
-    from agent.repository import locate, take_snapshot
+    from agent.repository import locate_repository, take_snapshot
     from agent.results import journal_folder
     from agent.results.work_tree import finish_interrupted
     from agent.settings import load, work_tree_of
@@ -255,7 +255,7 @@ async def _open(
     hide_programs(work_tree_of(root))
     loaded = load(settings, repository=root, note=lambda line: report(Notice(line, "warning")))
     if commit is None:
-        for done in finish_interrupted(locate(root).root, journal_folder()):
+        for done in finish_interrupted(locate_repository(root).root, journal_folder()):
             report(Notice(done, "warning"))
     snapshot = await asyncio.to_thread(take_snapshot, root, commit=commit, dirty=dirty, scope=path)
     return _Target(loaded, snapshot, report)

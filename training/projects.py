@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.datasets import find_repository
 from agent.errors import ConfigurationError, RepositoryError
-from agent.repository.scope import Location, locate
+from agent.repository.scope import Location, locate_repository
 
 RANKER_PROJECTS = frozenset(
     {
@@ -129,7 +129,7 @@ def _location(folder: Path, repo: str) -> Location | None:
     path = find_repository(folder, repo)
     for place in () if path is None else (path, path / "repo"):
         if (place / ".git").exists() or (place / "HEAD").is_file():
-            return locate(place)
+            return locate_repository(place)
     return None
 
 

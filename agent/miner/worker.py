@@ -201,13 +201,13 @@ def find_repository(
     chosen: str | None, working_directory: Path, agreed: Path = CONTRACT_REPOSITORY
 ) -> Path:
     """PATCHSHOT_REPO, else the contract's folder, else the working directory."""
-    from agent.repository import locate
+    from agent.repository import locate_repository
 
     if chosen:
-        return locate(Path(chosen)).root
+        return locate_repository(Path(chosen)).root
     for place in (agreed, working_directory):
         with contextlib.suppress(RepositoryError):
-            return locate(place).root
+            return locate_repository(place).root
     raise RepositoryError(
         f"no git repository at {agreed} nor at the working directory {working_directory}; "
         "set PATCHSHOT_REPO to its place"

@@ -182,9 +182,9 @@ def _common_runs(a: _Elements, b: _Elements, exact: int) -> list[tuple[int, int,
     pending = [(0, len(a), 0, len(b))]
     while pending:
         a_low, a_high, b_low, b_high = pending.pop()
-        head = _common_length(a[a_low:a_high], b[b_low:b_high])
+        head = shared_start(a[a_low:a_high], b[b_low:b_high])
         a_low, b_low = a_low + head, b_low + head
-        tail = _common_length(a[a_low:a_high][::-1], b[b_low:b_high][::-1])
+        tail = shared_start(a[a_low:a_high][::-1], b[b_low:b_high][::-1])
         a_high, b_high = a_high - tail, b_high - tail
         runs.extend(((a_low - head, b_low - head, head), (a_high, b_high, tail)))
         if a_low == a_high or b_low == b_high:
@@ -198,7 +198,8 @@ def _common_runs(a: _Elements, b: _Elements, exact: int) -> list[tuple[int, int,
     return sorted(run for run in runs if run[2])
 
 
-def _common_length(a: _Elements, b: _Elements) -> int:
+def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the length of the common start."""
     size = min(len(a), len(b))
     return next((k for k in range(size) if a[k] != b[k]), size)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agent.patching.file_text import FileText, Spliced, open_text, plain
 from agent.patching.file_tree import Tree
 from agent.patching.lines import is_version_of, not_whole
-from agent.patching.matching import DEEP_TIERS, Located, Match, locate, locate_lines
+from agent.patching.matching import DEEP_TIERS, Located, Match, find_lines, find_place
 from agent.patching.paths import (
     DIFF_SIDES,
     RefusedPath,
@@ -95,12 +96,9 @@ class EditSession:
 
     def _rewrite(self, path: str, content: str) -> AppliedEdit | Miss:
         """Replace the content of an existing file and keep its encoding and line ends."""
-        file = self._text(path)
+        file = self._editable(path, content)
         if isinstance(file, Miss):
             return file
-        written = _encoded(content, before=file.text)
-        if isinstance(written, Miss):
-            return written
         text = plain(content)
         text = text if file.text.endswith("\n") else text.removesuffix("\n")
         refusal = not_whole(file.text, text)
@@ -130,30 +128,24 @@ class EditSession:
         return AppliedEdit(0, target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> AppliedEdit | Miss:
-        file = self._text(path)
+        file = self._editable(path, edit.replace, edit.search)
         if isinstance(file, Miss):
             return file
-        written = _encoded(edit.replace, before=edit.search)
-        if isinstance(written, Miss):
-            return written
         shown = [(self._moved(path, a), self._moved(path, b)) for a, b in self.shown.get(path, ())]
         if edit.line is not None:
             edit = replace(edit, line=self._moved(path, edit.line))
         off = () if self.checker.affords(file.data) else DEEP_TIERS
-        place = locate(file, edit, shown, lambda match: self.checker.intact(path, file, match), off)
+        place = find_place(file, edit, shown, partial(self.checker.intact, path, file), off)
         return place if isinstance(place, Miss) else self._splice(index, path, file, place)
 
     def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> AppliedEdit | Miss:
-        file = self._text(path)
+        file = self._editable(path, edit.replace)
         if isinstance(file, Miss):
             return file
         site = find_symbol(file.text, language_of(path), edit.symbol)
         if isinstance(site, Miss):
             return site
         old = file.text[site.start : site.end]
-        written = _encoded(edit.replace, before=old)
-        if isinstance(written, Miss):
-            return written
         first = self._as_shown(path)
         shown = find_symbol(first.text, language_of(path), edit.symbol) if first else None
         # A function that is not in the file as it was shown is one that an edit of the reply wrote.
@@ -166,15 +158,12 @@ class EditSession:
         return self._splice(index, path, file, Located(MatchTier.SYMBOL, match))
 
     def _replace_lines(self, index: int, path: str, edit: ReplaceLines) -> AppliedEdit | Miss:
-        file = self._text(path)
+        file = self._editable(path, edit.replace)
         if isinstance(file, Miss):
             return file
-        written = _encoded(edit.replace, before=file.text)
-        if isinstance(written, Miss):
-            return written
         off = () if self.checker.affords(file.data) else DEEP_TIERS
         now = replace(edit, first=self._moved(path, edit.first), last=self._moved(path, edit.last))
-        place = locate_lines(file, now, lambda match: self.checker.intact(path, file, match), off)
+        place = find_lines(file, now, partial(self.checker.intact, path, file), off)
         if isinstance(place, Miss):
             return place
         first = edit.first + file.line_at(place.match.start) - now.first
@@ -225,6 +214,14 @@ class EditSession:
             return data
         return open_text(data, python=self.tree.language(path) == "python") or _NOT_TEXT
 
+    def _editable(self, path: str, new: str, old: str | None = None) -> FileText | Miss:
+        """Return a file if a text may be written into it, in the place of `old` or of anything."""
+        file = self._text(path)
+        if isinstance(file, Miss):
+            return file
+        written = _encoded(new, before=file.text if old is None else old)
+        return written if isinstance(written, Miss) else file
+
     def _path_of(self, index: int, edit: Edit) -> str | Miss:
         path = check_path(edit.path, allow=self.allow)
         if isinstance(path, str) and self.tree.exists(path):
@@ -269,7 +266,7 @@ class EditSession:
             return isinstance(self.tree.content(path), bytes)
         if isinstance(file, Miss):
             return False
-        place = locate(file, edit, off=_NO_EVIDENCE)
+        place = find_place(file, edit, off=_NO_EVIDENCE)
         return isinstance(place, Located) and place.tier is not MatchTier.ALREADY_APPLIED
 
 

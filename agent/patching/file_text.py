@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from agent.patching.diff import steps
-from agent.patching.lines import shared_start
+from agent.patching.diff import shared_start, steps
 from agent.repository import decode, is_binary
 
 _LINE_END = re.compile(r"\r+\n")

@@ -61,12 +61,6 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def shared_start(a: str, b: str) -> int:
-    """Return the length of the common start."""
-    size = min(len(a), len(b))
-    return next((k for k in range(size) if a[k] != b[k]), size)
-
-
 class Page:
     """A text and its lines, without line feeds. A line feed at the end begins no line."""
 

@@ -66,7 +66,7 @@ DEEP_TIERS = frozenset({MatchTier.WHITE_SPACE, MatchTier.BLANK_LINES, MatchTier.
 """Tiers that could put a line at a wrong depth, not to be used where the result is not parsed."""
 
 
-def locate(
+def find_place(
     file: FileText,
     edit: SearchReplace,
     shown: Ranges = (),
@@ -89,7 +89,7 @@ def locate(
     return _Search(Page(file.text), edit, Wanted.of(search, replace), shown, intact, off).run()
 
 
-def locate_lines(
+def find_lines(
     file: FileText,
     edit: ReplaceLines,
     intact: Callable[[Match], bool],

@@ -100,6 +100,10 @@ class RenameModel(Strict):
     rename: str = Field(description="its new path")
 
 
+_Replacing = SearchReplaceModel | ReplaceSymbolModel | ReplaceLinesModel
+_AnyEdit = _Replacing | CreateModel | DeleteModel | RenameModel
+
+
 class WholeFileModel(Strict):
     """A whole file, new or to be replaced. Accepted, but not in the JSON Schema."""
 
@@ -129,7 +133,7 @@ class OutdatedTestModel(Strict):
     replacement: str | None = Field(
         None, description="the edited source of the test's function, decorators included"
     )
-    edits: list[SearchReplaceModel | ReplaceLinesModel] = Field(
+    edits: list[_Replacing] = Field(
         default=[], description="edits of the test's file, in the place of a replacement"
     )
 
@@ -138,14 +142,7 @@ class ReplyModel(Strict):
     """What the model returns."""
 
     thought: str = Field("", description="the cause, and why the change is right")
-    edits: list[
-        SearchReplaceModel
-        | ReplaceSymbolModel
-        | ReplaceLinesModel
-        | CreateModel
-        | DeleteModel
-        | RenameModel
-    ]
+    edits: list[_AnyEdit]
     reproduction_test: ReproductionTestModel | None = None
     missing: list[str] = Field(
         default=[],
@@ -179,17 +176,7 @@ class ChangedEditModel(Strict):
 class RepairReplyModel(ReplyModel):
     """What the model returns to a repair."""
 
-    edits: (  # type: ignore[assignment]
-        Literal["same"]
-        | list[
-            ChangedEditModel
-            | SearchReplaceModel
-            | ReplaceSymbolModel
-            | ReplaceLinesModel
-            | CreateModel
-            | DeleteModel
-        ]
-    )
+    edits: Literal["same"] | list[ChangedEditModel | _AnyEdit]  # type: ignore[assignment]
 
 
 class TestReplyModel(Strict):

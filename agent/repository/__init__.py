@@ -24,7 +24,7 @@ from agent.repository.languages import is_vendored_path as is_vendored_path
 from agent.repository.languages import language_of as language_of
 from agent.repository.scope import checked_path as checked_path
 from agent.repository.scope import is_below as is_below
-from agent.repository.scope import locate as locate
+from agent.repository.scope import locate_repository as locate_repository
 from agent.repository.scope import narrowed as narrowed
 from agent.repository.scope import skipped_in_words as skipped_in_words
 from agent.repository.scope import subtree as subtree

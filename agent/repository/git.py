@@ -25,7 +25,7 @@ from agent.repository.git_process import (
     sizes_by_id,
     tree_entries,
 )
-from agent.repository.scope import Location, locate
+from agent.repository.scope import Location, locate_repository
 from sandbox import (
     WorkspaceError,
     check_objects,
@@ -61,7 +61,7 @@ _PLAIN_WALK = ("core.commitGraph=false",)
 def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[GitRepository]:
     """Open the repository that contains `path`; `seconds` a call. Raises RepositoryError."""
     runner = GitRunner(_program("git"), _program("env"), seconds)
-    location = locate(path)
+    location = locate_repository(path)
     held = make_private()
     try:
         private = held / "git"

@@ -30,7 +30,7 @@ class Location:
     inside: str = ""
 
 
-def locate(path: Path) -> Location:
+def locate_repository(path: Path) -> Location:
     """Return the repository at `path` or above it. Raises RepositoryError."""
     try:
         return _locate(path)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError, RepositoryError
-from agent.repository import locate, open_repository
+from agent.repository import locate_repository, open_repository
 from agent.shared.files import AppendFile, open_locked
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def normalised_url(url: str) -> str:
 
 def _origin(root: Path) -> str:
     try:
-        with open_repository(locate(root).root) as git:
+        with open_repository(locate_repository(root).root) as git:
             return git.setting("remote.origin.url")
     except RepositoryError:
         return ""

@@ -282,10 +282,10 @@ def finish_writes(repo: Path, reporter: Reporter) -> None:
 
     if not journal_folder().is_dir():
         return
-    from agent.repository import locate
+    from agent.repository import locate_repository
     from agent.results.work_tree import finish_interrupted
 
-    for note in finish_interrupted(locate(repo).root, journal_folder()):
+    for note in finish_interrupted(locate_repository(repo).root, journal_folder()):
         reporter(Notice(note, "warning"))
 
 

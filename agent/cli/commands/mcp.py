@@ -48,10 +48,10 @@ _RESULT = {"status", "verdict", "message", "diff", "reproduction_test", "usage",
 @options.repo
 def mcp_command(flags: Mapping[str, Any], repo: Path) -> int:
     """Serve other agents over the Model Context Protocol (stdio), for one repository."""
-    from agent.repository import locate
+    from agent.repository import locate_repository
 
     common.load_settings(flags, repository=repo)  # report mistakes before a client connects
-    locate(repo)
+    locate_repository(repo)
     try:
         server = make_server(repo, flags)
     except ModuleNotFoundError:

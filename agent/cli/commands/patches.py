@@ -293,11 +293,11 @@ def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
 
     If one has changed since, nothing is written.
     """
-    from agent.repository import locate
+    from agent.repository import locate_repository
     from agent.results import journal_folder
     from agent.results.work_tree import undo_changes
 
-    root = locate(repo).root
+    root = locate_repository(repo).root
     with common.reporting(quiet=quiet) as reporter:
         common.finish_writes(root, reporter)
     outcome = undo_changes(root, journal_folder(), run=run)

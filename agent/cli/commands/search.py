@@ -52,11 +52,11 @@ def open_project(
     given: Mapping[str, Any], settings: Settings, reporter: Reporter, labels: tuple[Label, ...] = ()
 ) -> Snapshot:
     """Read the repository. Warn that a shallow clone has only a part of the history."""
-    from agent.repository import locate
+    from agent.repository import locate_repository
     from agent.search import Label
 
     snapshot = common.load_snapshot(given, settings, reporter)
-    if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
+    if Label.HISTORY in labels and (locate_repository(given["repo"]).git_dir / "shallow").exists():
         message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"
         reporter(Notice(message, "warning"))
     return snapshot

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from agent.errors import RepositoryError
-from agent.repository import GitRepository, locate, open_repository
+from agent.repository import GitRepository, locate_repository, open_repository
 from agent.retrieval.history.commits import CommitFacts, read_commits
 from agent.retrieval.index import Terms
 from agent.shared.cache import RecordStore, compress, expand
@@ -91,7 +91,7 @@ class CachedHistory(ABC, Generic[_Commit]):
     def open(self, snapshot: Snapshot) -> Iterator[tuple[RecordStore, GitRepository]]:
         """Open the cache file and the repository. Raises NoHistory for a snapshot in memory."""
         try:
-            root = locate(snapshot.root).root
+            root = locate_repository(snapshot.root).root
         except RepositoryError:
             raise NoHistory("the files are in no git repository") from None
         with (

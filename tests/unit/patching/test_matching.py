@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.patching.file_text import open_text
-from agent.patching.matching import Located, Match, locate
+from agent.patching.matching import Located, Match, find_place
 from agent.patching.refusals import LINE_TOLERANCE, Miss
 from agent.types import MatchTier, SearchReplace
 
@@ -15,7 +15,7 @@ def place(text: str, search: str, replace: str = "new", line: int | None = None)
         replace = "new\n"
     file = open_text(text.encode())
     assert file is not None
-    return locate(file, SearchReplace("a.py", search, replace, line))
+    return find_place(file, SearchReplace("a.py", search, replace, line))
 
 
 def exact(start: int, end: int, replacement: str = "new") -> Located:
@@ -74,7 +74,7 @@ def test_a_line_inside_a_longer_word_is_refused(search: str) -> None:
 def test_bytes_without_encoding_do_not_reach_the_reason() -> None:
     file = open_text("é è x = 1 ".encode() + b"\xff\n")
     assert file is not None
-    outcome = miss(locate(file, SearchReplace("a.py", "é è x = 2 \ufffd\n", "y")))
+    outcome = miss(find_place(file, SearchReplace("a.py", "é è x = 2 \ufffd\n", "y")))
     assert outcome.candidates[0].text == "é è x = 1 \ufffd"
     assert "U+FFFD" in outcome.advice
     outcome.reason.encode()

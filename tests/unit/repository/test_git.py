@@ -11,7 +11,7 @@ import pytest
 from agent.errors import RepositoryError
 from agent.repository.git import merge_texts, open_repository
 from agent.repository.git_process import IndexEntry, TreeEntry
-from agent.repository.scope import Location, locate
+from agent.repository.scope import Location, locate_repository
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -116,11 +116,13 @@ def test_git_not_installed(
 def test_locate(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"pkg/sub/a.py": "1\n"})
     found = Location(root, root / ".git", bare=False)
-    assert locate(root) == found
-    assert locate(root / "pkg" / "sub") == Location(root, root / ".git", False, "pkg/sub")
+    assert locate_repository(root) == found
+    assert locate_repository(root / "pkg" / "sub") == Location(
+        root, root / ".git", False, "pkg/sub"
+    )
     link = tmp_path / "link"
     link.symlink_to(root)
-    assert locate(link) == found
+    assert locate_repository(link) == found
 
 
 def test_paths_that_are_no_repository(tmp_path: Path) -> None:
@@ -133,11 +135,11 @@ def test_paths_that_are_no_repository(tmp_path: Path) -> None:
         (Path("x" * 5000), "cannot be opened"),
     ):
         with pytest.raises(RepositoryError, match=words):
-            locate(path)
+            locate_repository(path)
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(RepositoryError):
-        locate(loop)
+        locate_repository(loop)
 
 
 LINES = b"1\n2\n3\n4\n5\n"
