@@ -36,7 +36,8 @@ def cut(
     if processes < 2 or not sys.executable:
         yield from _cut_here(groups, encoder)
         return
-    size, left = min(_MOST, -(-count // processes)), iter(groups)
+    rounds = -(-count // (processes * _MOST))
+    size, left = -(-count // (processes * rounds)), iter(groups)  # all processes end together
     running: deque[Future[list[bytes]]] = deque()
     pool = ThreadPoolExecutor(processes, thread_name_prefix="index")
     try:
