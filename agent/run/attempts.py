@@ -145,13 +145,16 @@ class Attempt:
         return self.proposal.wrong_tests if self.proposal else ()
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Sort key of attempts: the verdict, then the number of new failures."""
+    def rank(self) -> tuple[int, int, bool]:
+        """Sort key of attempts: the verdict, the number of new failures, the independent test."""
         if self.patch is None:
-            return (_FAILURE_RANK[self.status], 0)
+            return (_FAILURE_RANK[self.status], 0, False)
         if self.report is None:
-            return (0, 0)
-        return (_VERDICT_RANK[self.report.verdict], -len(self.report.newly_failing))
+            return (0, 0, False)
+        independent = self.report.evidence == "independent"
+        return (
+            _VERDICT_RANK[self.report.verdict], -len(self.report.newly_failing), independent,
+        )  # fmt: skip
 
 
 def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:

@@ -51,6 +51,7 @@ from agent.run.prompting import (
     with_code,
 )
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
+from agent.run.reproducing import Reproduction, grade, reproduce
 from agent.settings import WIDER_TOKENS
 from agent.types import (
     AppliedPatch,
@@ -148,6 +149,9 @@ class _Run:
         attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
             match next_step(self.ledger.attempts, self.options):
+                case NextStep.ACCEPT | NextStep.ANOTHER_TEST if self.options.independent:
+                    await self.ask_independently(build, self.ledger.attempts[-1])
+                    return
                 case NextStep.SEND_CODE:
                     build = self.code_prompt(build, attempt)
                     attempt = await self.attempt("more-code", build)
@@ -321,6 +325,42 @@ class _Run:
                 await self.validate(attempt)
         except PatchshotError as error:
             self.services.reporter(Notice(f"no other reproduction test: {error}", "warning"))
+
+    async def ask_independently(self, build: BuildPrompt, done: Attempt) -> None:
+        """Grade an accepted patch by a test from the issue alone. A failure costs nothing.
+
+        One that fails with the patch is told to one repair call, if one is left.
+        """
+        assert done.report is not None
+        if done.status is not Status.ACCEPTED or done.report.evidence == "given":
+            return
+        self.announce(done, "one call for an independent test")
+        try:
+            found = await reproduce(self.calls)
+            refuted = await self.graded(done, found)
+            kinds = [attempt.kind for attempt in self.ledger.attempts]
+            if (
+                refuted is None
+                or "iterative" in kinds
+                or kinds.count("repair") >= self.options.repairs
+            ):
+                return
+            said = "an independent test fails with the patch; one repair call next"
+            self.services.reporter(Notice(said, "warning"))
+            repaired = await self.attempt("repair", self.repair_prompt(build, refuted))
+            if repaired.status is Status.ACCEPTED:
+                await self.graded(repaired, found)
+        except PatchshotError as error:
+            self.services.reporter(Notice(f"no independent test: {error}", "warning"))
+
+    async def graded(self, attempt: Attempt, found: Reproduction) -> Attempt | None:
+        """Record what the independent test shows; return what a repair is told, if it fails."""
+        outdated = self.outdated_of(attempt)
+        with self.timer.stage("validate") as note:
+            after, refuted = await grade(attempt, found, self.services.validator, outdated)
+            note.append("fails with the patch" if refuted else "does not fail with the patch")
+        self.ledger.record(after, replacing_last=True)
+        return refuted
 
     # --- iterate
 

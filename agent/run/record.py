@@ -286,7 +286,8 @@ class RunRecord(_Record):
     @property
     def headline(self) -> str:
         """The verdict, and what VERIFIED rests on, such as "VERIFIED (own test)"."""
-        shown = {"given": " (given tests)", "own": " (own test)"}.get(self.evidence or "", "")
+        grades = {"given": "given tests", "independent": "independent test", "own": "own test"}
+        shown = f" ({grades[self.evidence]})" if self.evidence in grades else ""
         return (self.verdict or self.status.value).upper().replace("_", "-") + shown
 
     def as_printed(self, *, accept_unverified: bool, redact: Callable[[str], str]) -> RunRecord:

@@ -298,6 +298,12 @@ class Settings(BaseModel):
         "TOML file: Python, packages and test command of each project (docs/guide/tests.md).",
         CHECK, metavar="SPEC",
     )  # fmt: skip
+    evidence: Literal["own", "independent"] = setting(
+        "own",
+        "independent: grade an accepted patch by a test that a model writes from the issue alone "
+        "(1 or 2 calls).",
+        CHECK,
+    )
     accept_unverified: bool = setting(
         False, "Exit 0 also when no test could be run.", CHECK, tightens="off"
     )

@@ -100,7 +100,9 @@ class ValidationReport:
     reproduction_after: TestRun | None = None
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
-    evidence: str = ""  # of VERIFIED: "given" (named or red before), or "own" (the reply's test)
+    # Of VERIFIED: "given" (named or red before), "independent" (written from the issue alone), or
+    # "own" (the reply's test).
+    evidence: str = ""
     lacks_test: bool = False  # a reproduction test that holds would make it VERIFIED
     outdated: tuple[OutdatedFinding, ...] = ()
     whole: TestRun | None = None  # with the patch's own changes to tests and configuration

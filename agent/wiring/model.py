@@ -268,7 +268,8 @@ def plan_in_words(settings: Settings, problem: Problem, budgets: Sequence[Budget
     """
     budget = _dearest(budgets)
     planned = 1 + int(may_locate(settings)) + CODE_ROUNDS + settings.repairs
-    planned += settings.max_steps + int(may_ask_for_test(settings, problem))
+    tests = 2 if settings.evidence == "independent" else 1
+    planned += settings.max_steps + tests * int(may_ask_for_test(settings, problem))
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     written = calls * settings.max_output_tokens
     read = calls * max(prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)

@@ -66,3 +66,36 @@ def test_the_model_sees_no_patch_and_the_diff_goes_to_stdout(user: User) -> None
     [chat] = provider.chats
     assert "return 10 * count" in chat.prompt
     assert "Do not fix it" in chat.prompt
+
+
+def reply(line: str, asserted: str = "assert price(3) == 30") -> str:
+    edit = {"path": "shop.py", "search": "    return 10 * count - (count >= 3)", "replace": line}
+    return json.dumps({"edits": [edit], **json.loads(red(asserted))})
+
+
+FIX = reply("    return 10 * count - (count >= 5)")
+NO_TEST = json.dumps({**json.loads(FIX), "reproduction_test": None})
+SPECIAL = reply("    return 30 if count == 3 else 10 * count - (count >= 3)")
+WRONG = red("assert price(9) == 1")
+
+
+@pytest.mark.parametrize(
+    ("script", "headline", "said"),
+    [
+        ([FIX, red(RED)], "VERIFIED (independent test)", "passes with the patch: tests/"),
+        ([NO_TEST, red(RED)], "VERIFIED (independent test)", "passes with the patch: tests/"),
+        ([FIX, *[red("assert price(1) == 10")] * 2], "VERIFIED (own test)", "not fail on the base"),
+        ([SPECIAL, red(RED), FIX], "VERIFIED (independent test)", "passes with the patch: tests/"),
+        ([FIX, WRONG, '{"edits": "same"}'], "VERIFIED (own test)", "which rejects nothing"),
+    ],
+)
+def test_an_independent_test_grades_a_patch_and_rejects_none(
+    user: User, script: list[str], headline: str, said: str
+) -> None:
+    done, provider = user.solve(script, "--evidence", "independent")
+    assert done.returncode == 0, done.stderr
+    assert headline in done.stderr
+    assert said in done.stderr.partition(headline)[2]
+    assert len(provider.chats) == len(script)
+    if len(script) == 3 and script[1] != script[2]:
+        assert "written from the issue alone fails with your edits" in provider.chats[2].prompt
