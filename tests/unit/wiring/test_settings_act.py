@@ -174,6 +174,7 @@ COMPOSED: Mapping[str, Value] = {
     "side_model": lambda _: "larger",
     "outdated_tests": lambda _: "refuse",
     "max_steps": lambda _: 3,
+    "evidence": lambda _: "independent",
     "allow": lambda _: ("tests/x.py",),
     "include_test": lambda _: True,
     "tests": lambda _: False,
