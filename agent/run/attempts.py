@@ -149,12 +149,10 @@ class Attempt:
         """Sort key of attempts: the verdict, the number of new failures, the independent test."""
         if self.patch is None:
             return (_FAILURE_RANK[self.status], 0, False)
-        if self.report is None:
+        if (report := self.report) is None:
             return (0, 0, False)
-        independent = self.report.evidence == "independent"
-        return (
-            _VERDICT_RANK[self.report.verdict], -len(self.report.newly_failing), independent,
-        )  # fmt: skip
+        independent = report.evidence == "independent"
+        return (_VERDICT_RANK[report.verdict], -len(report.newly_failing), independent)
 
 
 def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:

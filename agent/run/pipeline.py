@@ -339,11 +339,8 @@ class _Run:
             found = await reproduce(self.calls)
             refuted = await self.graded(done, found)
             kinds = [attempt.kind for attempt in self.ledger.attempts]
-            if (
-                refuted is None
-                or "iterative" in kinds
-                or kinds.count("repair") >= self.options.repairs
-            ):
+            left = kinds.count("repair") < self.options.repairs and "iterative" not in kinds
+            if refuted is None or not left:
                 return
             said = "an independent test fails with the patch; one repair call next"
             self.services.reporter(Notice(said, "warning"))
@@ -356,9 +353,7 @@ class _Run:
     async def graded(self, attempt: Attempt, found: Reproduction) -> Attempt | None:
         """Record what the independent test shows; return what a repair is told, if it fails."""
         outdated = self.outdated_of(attempt)
-        with self.timer.stage("validate") as note:
-            after, refuted = await grade(attempt, found, self.services.validator, outdated)
-            note.append("fails with the patch" if refuted else "does not fail with the patch")
+        after, refuted = await grade(attempt, found, self.services.validator, outdated)
         self.ledger.record(after, replacing_last=True)
         return refuted
 

@@ -65,8 +65,7 @@ async def write_test(
             calls = await open_calls(problem, snapshot, services, options, ledger)
             found = await reproduce(calls)
     except TimeoutError:
-        seconds = f"the time limit of {options.timeout:g} s ran out (--timeout)"
-        found = Reproduction(None, Status.TIME_LIMIT, seconds)
+        found = Reproduction(None, Status.TIME_LIMIT, "the time limit ran out (--timeout)")
     except asyncio.CancelledError:
         pass
     except PatchshotError as error:

@@ -299,10 +299,7 @@ class Settings(BaseModel):
         CHECK, metavar="SPEC",
     )  # fmt: skip
     evidence: Literal["own", "independent"] = setting(
-        "own",
-        "independent: grade an accepted patch by a test that a model writes from the issue alone "
-        "(1 or 2 calls).",
-        CHECK,
+        "own", "independent: a test from the issue alone grades an accepted patch.", CHECK
     )
     accept_unverified: bool = setting(
         False, "Exit 0 also when no test could be run.", CHECK, tightens="off"
