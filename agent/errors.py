@@ -79,6 +79,12 @@ class ReplayMismatch(UsageError):
     """A recorded exchange does not belong to the prompt that is about to be sent."""
 
 
+class BrokenBase(PatchshotError):
+    """A module of the base does not parse: no test that imports it can judge a patch."""
+
+    status = Status.UNVERIFIED
+
+
 class BudgetExceeded(PatchshotError):
     """A call was not made because its worst case would cost more than is left."""
 

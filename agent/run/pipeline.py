@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agent.errors import PatchshotError, Status
+from agent.errors import BrokenBase, PatchshotError, Status
 from agent.patching import apply_proposal, joined_reply, parse_reply, read_test, schema_of_test
 from agent.retrieval.context import CodeRequests
 from agent.run.attempts import (
@@ -66,7 +66,7 @@ from agent.types import (
 )
 from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot, TokenCounter
-from agent.verify import find_test_hints
+from agent.verify import NullValidator, find_broken_module, find_test_hints
 
 # Names of a request that a message repeats.
 _NAMES_SHOWN = 10
@@ -177,12 +177,23 @@ class _Run:
         """Rank, search what stands beside the code, locate and pack."""
         context, packing = self.context, self.options.packing
         await context.rank()
+        await asyncio.to_thread(self.refuse_broken_base)
         if self.going_on is None:
             await context.find_background()
             packing = await context.locate(self.options.locate)
         await context.pack(packing)
         if not packing.allow_empty:
             context.refuse_empty()
+
+    def refuse_broken_base(self) -> None:
+        """Raise BrokenBase for a module that does not parse: tests would blame the patch for it."""
+        ranking = self.context.ranking
+        broken = find_broken_module(self.problem, ranking, self.snapshot)
+        if broken is not None and not isinstance(self.services.validator, NullValidator):
+            raise BrokenBase(
+                f"the base does not import: {broken.path}:{broken.line} SyntaxError"
+                f" ({broken.message}); correct it, or name another --commit"
+            )
 
     async def attempt(self, kind: AttemptKind, build: BuildPrompt) -> Attempt:
         """Prompt, call, parse, apply and validate. The ledger holds a patch once it applies."""

@@ -293,7 +293,7 @@ class RunRecord(_Record):
     def as_printed(self, *, accept_unverified: bool, redact: Callable[[str], str]) -> RunRecord:
         """Return the record as the user is told it."""
         update: dict[str, object] = {"message": redact(self.message)}
-        if self.status is Status.UNVERIFIED and accept_unverified:
+        if self.status is Status.UNVERIFIED and self.diff and accept_unverified:
             update |= {"status": Status.ACCEPTED, "exit_code": 0}
         return self.model_copy(update=update)
 

@@ -7,6 +7,7 @@ what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
 """
 
 from agent.verify.choosing import TestHints as TestHints
+from agent.verify.choosing import find_broken_module as find_broken_module
 from agent.verify.choosing import find_test_hints as find_test_hints
 from agent.verify.executor import ProjectSetup as ProjectSetup
 from agent.verify.executor import SuiteExecutor as SuiteExecutor

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from agent.errors import RepositoryError
+from agent.patching import check_syntax
 from agent.repository import (
     is_below,
     is_test_path,
@@ -27,7 +28,7 @@ from agent.repository import (
 )
 from agent.retrieval.index import PROSE_AND_DATA, ModuleTable, TreeSitterChunker, imports
 from agent.shared.secrets import mask_secrets
-from agent.types import FileChange, Problem, Ranking, SelectedTest, TestRun
+from agent.types import FileChange, Problem, Ranking, SelectedTest, SyntaxProblem, TestRun
 from agent.types.protocols import Snapshot, TokenCounter
 from agent.verify.judging.compare import hit_a_limit
 from agent.verify.path_rules import (
@@ -561,3 +562,32 @@ def _fitting(lines: list[str], telling: int, counter: TokenCounter) -> tuple[lis
         cut += before
         lines = lines[before : before + kept]
     return lines, cut
+
+
+# --------------------------------------------------------------------- a base that does not import
+
+# The files of the ranking that are parsed, beside those that differ from the commit.
+_PARSED = 20
+
+# Such an issue may be about a file that does not parse.
+_ABOUT_SYNTAX = re.compile(r"(?:Syntax|Indentation|Tab)Error|(?i:invalid syntax|syntax error)")
+
+
+def find_broken_module(
+    problem: Problem, ranking: Ranking, snapshot: Snapshot
+) -> SyntaxProblem | None:
+    """Return why a Python file near the problem does not parse, if another imports it at its top.
+
+    Files that are meant to be broken, such as data of tests and templates, are not imported so.
+    """
+    if _ABOUT_SYNTAX.search(problem.text):
+        return None
+    near = (*sorted(snapshot.overlay()), *(file.path for file in ranking.files[:_PARSED]))
+    python = {path for path in snapshot.files if language_of(path) == "python"}
+    contents = {path: snapshot.read(path) for path in near if path in python}
+    for broken in check_syntax(FileChange(path, None, data) for path, data in contents.items()):
+        name = re.escape(module_name(broken.path).rpartition(".")[2])
+        statement = re.compile(rf"(?m)^(?:from|import)\b(?:[^\n(]|\([^)]*)*(?<!\w){name}(?!\w)")
+        if any(statement.search(snapshot.text(path)) for path in python - {broken.path}):
+            return broken
+    return None

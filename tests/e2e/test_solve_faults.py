@@ -94,6 +94,18 @@ def test_repair_call_says_what_was_wrong_and_is_paid_for(user: User) -> None:
     assert usage["output_tokens"] == count_tokens(wrong) + count_tokens(REPLY)
 
 
+def test_a_base_that_does_not_import_is_named_before_a_call(user: User) -> None:
+    """Data of tests that no module imports may be broken."""
+    (user.repository / "tests" / "data_names.py").write_text("def half(:\n")
+    done, provider = user.solve([REPLY], *OPTIONS)
+    assert (done.returncode, len(provider.chats)) == (0, 1), done.stderr
+    with (user.repository / "shop" / "names.py").open("a") as file:
+        file.write("\n\ndef half(:\n")
+    done, provider = user.solve([REPLY], "--accept-unverified", *OPTIONS)
+    assert (done.returncode, len(provider.chats)) == (Status.UNVERIFIED.exit_code, 0)
+    assert "the base does not import: shop/names.py:5 SyntaxError" in done.stderr
+
+
 def test_same_input_gives_the_same_prompt(user: User) -> None:
     first, second = (
         user.solve([unauthorized], PYTHONHASHSEED=seed)[1].chats[0].body["messages"]
