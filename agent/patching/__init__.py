@@ -25,6 +25,5 @@ from agent.patching.schema import reply_schema as reply_schema
 from agent.patching.schema import schema_of_test as schema_of_test
 from agent.patching.schema import wrong_tests as wrong_tests
 from agent.patching.syntax import check_syntax as check_syntax
-from agent.patching.syntax import doubtful as doubtful
 from agent.patching.syntax import parse_python as parse_python
 from agent.patching.tolerant_json import scan as scan

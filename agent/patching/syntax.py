@@ -1,6 +1,6 @@
 """Finds edited files that no longer parse, and functions by their qualified names. For Python, two
 parsers must agree: that of this interpreter, which is exact for one version, and tree-sitter's,
-which reads all. Where they do not, `agent.verify` asks the target's interpreter.
+which reads all. If the target has this version of Python, its parser alone decides.
 """
 
 from __future__ import annotations
@@ -43,23 +43,15 @@ _MAX_BYTES = 4 * 1024 * 1024
 _Fault = tuple[int, str]  # line (1-based), message
 
 
-def check_syntax(changes: Iterable[FileChange]) -> tuple[SyntaxProblem, ...]:
-    """Return the syntax problems that the changes caused, one a file, in order of path."""
-    found = (_check(change) for change in sorted(changes, key=lambda change: change.path))
+def check_syntax(
+    changes: Iterable[FileChange], *, exact: bool = False
+) -> tuple[SyntaxProblem, ...]:
+    """Return the syntax problems that the changes caused, one a file, in order of path.
+
+    With `exact` the Python files are for this version of Python.
+    """
+    found = (_check(change, exact) for change in sorted(changes, key=lambda change: change.path))
     return tuple(problem for problem in found if problem is not None)
-
-
-def doubtful(changes: Iterable[FileChange]) -> tuple[str, ...]:
-    """Return the Python files, sorted, that this interpreter refuses and `check_syntax` accepts."""
-    refused = [
-        change.path
-        for change in changes
-        if change.after is not None
-        and language_of(change.path) == "python"
-        and _python_error(change.after) is not None
-        and _check(change) is None
-    ]
-    return tuple(sorted(refused))
 
 
 def parses(path: str, data: bytes) -> bool:
@@ -70,12 +62,14 @@ def parses(path: str, data: bytes) -> bool:
     return reader is None or reader(data) is None
 
 
-def _check(change: FileChange) -> SyntaxProblem | None:
+def _check(change: FileChange, exact: bool) -> SyntaxProblem | None:
     if change.after is None or len(change.after) > _MAX_BYTES or change.after == change.before:
         return None
     reader = _reader(change.path, change.after)
     if reader is None:
         return None
+    if exact and reader is _both_python:
+        reader = _python_error
     found = reader(change.after)
     if found is None or (change.before is not None and reader(change.before) is not None):
         return None

@@ -16,10 +16,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from agent.errors import ConfigurationError
-from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
+from agent.types import FileChange, KnownTests, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import DEFAULT_LIMIT
@@ -37,10 +35,9 @@ from agent.verify.runners.base import (
     following_order,
     replay_command,
     split_command,
-    syntax_command,
     with_variables,
 )
-from agent.verify.tools import PROBE_SECONDS, ToolFinder, last_json, limits_of
+from agent.verify.tools import ToolFinder, limits_of
 from agent.verify.trees import (
     IN_PLACE,
     BaseRuns,
@@ -86,8 +83,6 @@ _INSTALLS = re.compile(r"\s(?:ci|i|install|add)\b|\b(?:yarn|bun)\s*(?:$|[;&|])")
 
 # Lines of a failed setup that are shown.
 _SETUP_LINES = 10
-
-_SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,25 +303,6 @@ class SuiteExecutor:
         most = min(processors, _MOST_AT_ONCE) if self._sandbox.name in _PARALLEL else 1
         with ThreadPoolExecutor(most, "patchshot-run") as pool:
             return list(pool.map(lambda task: self._run(task, cancel), tasks))
-
-    def python_errors(
-        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
-    ) -> tuple[SyntaxProblem, ...]:
-        """Return what can be parsed without the changes but not with them. Raises SandboxError."""
-        after = self._unparsable(paths, changes, cancel) if paths else []
-        before = {problem.path for problem in self._unparsable(paths, (), cancel)} if after else ()
-        return tuple(problem for problem in after if problem.path not in before)
-
-    def _unparsable(
-        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
-    ) -> list[SyntaxProblem]:
-        interpreter = self.python(cancel).interpreter
-        if interpreter is None:
-            return []
-        command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
-        with closing(self._trees.with_changes(changes)) as tree:
-            result = self._run_in(tree, command, cancel)
-        return last_json(result, _SYNTAX) or []
 
     def replay(
         self, job: SuiteJob, sides: Sequence[ReplaySide], cancel: threading.Event

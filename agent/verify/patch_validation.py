@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.patching import doubtful
-from agent.repository import language_of
+from agent.patching import check_syntax
 from agent.types import (
     BAD_OUTCOMES,
     AppliedPatch,
@@ -88,7 +87,8 @@ class PatchValidation:
     ) -> ValidationReport:
         """Run the tests and judge the patch. Raises ConfigurationError and SandboxError."""
         suite, tools = self.executor.suite([c.path for c in patch.changes], self.cancel)
-        problems = self._syntax_problems(patch, tools)
+        same = tools.interpreter is not None and is_this_python(tools.interpreter.version)
+        problems = check_syntax(patch.changes, exact=same)
         if problems:
             return broken_syntax(problems, self.backend, 0.0)
         known = self._known(suite)
@@ -120,15 +120,6 @@ class PatchValidation:
         steady = execution.compare_steadily(runs)
         evidence = self._evidence(execution, runs, steady, known, outdated)
         return _final_report(report, plan, runs, evidence, _notes(evidence, steady, known))
-
-    def _syntax_problems(self, patch: AppliedPatch, tools: Tools) -> tuple[SyntaxProblem, ...]:
-        """Return what the target's own Python cannot parse, where ours cannot tell."""
-        if tools.interpreter is None or is_this_python(tools.interpreter.version):
-            asked = doubtful(patch.changes)
-        else:
-            changed = (c.path for c in patch.changes if c.after is not None)
-            asked = tuple(sorted(path for path in changed if language_of(path) == "python"))
-        return self.executor.python_errors(asked, patch.changes, self.cancel) if asked else ()
 
     def _known(self, suite: Suite) -> KnownTests | None:
         known, runner = self.options.known, runner_of(suite)
@@ -196,8 +187,8 @@ class PatchValidation:
         proof = tuple(t for t in evidence.proof if t.rpartition("::")[2] not in inside)
         if known is not None:
             return replace(evidence, proof=proof)
-        edits = execution.find_test_edits(runs, steady, evidence.flaky)
-        return replace(evidence, proof=proof, lost=edits.lost, silenced=edits.silenced)
+        lost, silenced = execution.find_test_edits(runs, steady, evidence.flaky)
+        return replace(evidence, proof=proof, lost=tuple(lost), silenced=tuple(silenced))
 
     def _outdated(
         self,

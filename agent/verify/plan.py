@@ -290,20 +290,6 @@ class SteadyComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class TestEdits:
-    """What the patch's own changes to tests and configuration do, twice; sorted ids.
-
-    `lost` tests pass in `before` or `after` and not in `whole`. `silenced` tests are red in both
-    and not red in `whole`: skipped, gone, or passing in a test file that the patch edits.
-    """
-
-    __test__ = False  # not a test class
-
-    lost: tuple[str, ...] = ()
-    silenced: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PlanExecution:
     """Runs one plan with one suite. Every method raises SandboxError."""
 
@@ -403,11 +389,15 @@ class PlanExecution:
 
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
-    ) -> TestEdits:
-        """Compare `whole` with the others, and run what decides once more."""
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what the patch's own changes to tests and configuration do, twice.
+
+        Tests that pass in `before` or `after` and not in `whole`, and those that are red in both
+        and not red in `whole`: skipped, gone, or passing in a test file that the patch edits.
+        """
         plan, whole = self.plan, runs.whole
         if steady is None or whole is None or plan.whole is None:
-            return TestEdits()
+            return (), ()
         lost, silenced = _lost(runs, whole, steady, lucky), _silenced(plan, runs, whole)
         deleted = {change.path for change in plan.whole if change.after is None}
         left = [test for test in (*lost, *silenced) if _file(test) not in deleted]
@@ -415,11 +405,11 @@ class PlanExecution:
         if left and len(lost) + len(silenced) <= _MOST_FLAKES and is_whole(whole):
             job = self._job_of_tests(left)
         if job is None:
-            return TestEdits(lost, silenced)
+            return lost, silenced
         (again,) = self._run(Task(job, plan.whole, WHOLE, again=True))
-        return TestEdits(
-            tuple(test for test in lost if not _passes(again, test)),
-            tuple(test for test in silenced if not failed(again, test)),
+        return (
+            [test for test in lost if not _passes(again, test)],
+            [test for test in silenced if not failed(again, test)],
         )
 
     def _second_runs(

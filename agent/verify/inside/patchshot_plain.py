@@ -1,8 +1,4 @@
-"""Works in the target's interpreter without a test runner: checks syntax, and replays tests.
-
-    patchshot_plain.py syntax PATH...   prints which files cannot be parsed, as a JSON list
-    patchshot_plain.py replay           runs tests as plain code, as the order in
-                                        PATCHSHOT_REPLAY asks
+"""Replays tests as plain code, without a test runner, as the order in PATCHSHOT_REPLAY asks.
 
 It runs inside the sandbox under Python 3.7 or later, with the standard library only. A replayed
 test runs as it is (`plain`), some more times in the same process (`twice`), and where nothing looks
@@ -53,20 +49,6 @@ MACHINE = {
 _READ = open  # before code of the target can replace it
 _TIME = time.time
 SHIFT = [LATER]  # by how many seconds the clock is moved
-
-
-def syntax_problem(path: str) -> Any:
-    """Return what is wrong with one file, or None. A file that is not there is not wrong."""
-    try:
-        with _READ(path, "rb") as file:
-            compile(file.read(), path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    except SyntaxError as error:
-        return {"path": path, "line": error.lineno or 1, "message": str(error.msg)}
-    except ValueError as error:  # NUL bytes
-        return {"path": path, "line": 1, "message": str(error)}
-    except (OSError, MemoryError, RecursionError):  # absent, or nested too deeply to tell
-        return None
-    return None
 
 
 # ------------------------------------------------------------------------------ the test as code
@@ -678,7 +660,4 @@ def replay() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1:2] == ["syntax"]:
-        print(json.dumps([found for found in map(syntax_problem, sys.argv[2:]) if found]))  # noqa: T201
-    else:
-        replay()
+    replay()

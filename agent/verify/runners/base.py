@@ -294,16 +294,9 @@ def probe_command(interpreter: Interpreter, limits: Limits) -> Command:
     return Command(argv, limits=limits, read_only=interpreter.read_only)
 
 
-def syntax_command(interpreter: Interpreter, paths: Sequence[str], limits: Limits) -> Command:
-    """Print as JSON which of the files the interpreter cannot parse."""
-    script = str(INSIDE / "patchshot_plain.py")
-    argv = (str(interpreter.path), "-I", script, "syntax", *map(as_argument, paths))
-    return Command(argv, limits=limits, read_only=(*interpreter.read_only, INSIDE))
-
-
 def replay_command(context: RunContext, order: Path, cwd: str) -> Command:
     """Run tests as plain code, as an order in the tree asks (`inside/patchshot_plain.py`)."""
-    argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"), "replay")
+    argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"))
     command = python_command(argv, context, environment={}, cwd=cwd)
     return with_variables(command, {"PYTHONPATH": "", "PATCHSHOT_REPLAY": str(order)})
 

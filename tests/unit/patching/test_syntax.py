@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.patching import check_syntax, doubtful, parse_python
+from agent.patching import check_syntax, parse_python
 from tests.support.validation import edit
 
 _SOURCE = "x = " + "[" * 60 + "f(a)" + "]" * 60 + "\n" + "y = [f(a)[b] for a in c]\n" * 30
@@ -77,16 +77,11 @@ def test_python_2_stays_python_2() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="this interpreter reads it")
-def test_syntax_of_a_later_python_is_not_refused_but_doubted() -> None:
-    change = edit("a.py", GOOD, GOOD + NEW_SYNTAX)
-    assert check_syntax([change]) == ()
-    assert doubtful([change, edit("b.py", GOOD, GOOD + GOOD)]) == ("a.py",)
-
-
-def test_what_only_the_exact_grammar_refuses_is_left_to_the_target() -> None:
-    change = edit("a.py", GOOD, GOOD + "f(x for x in [], 1)\n")
-    assert check_syntax([change]) == ()
-    assert doubtful([change]) == ("a.py",)
+@pytest.mark.parametrize("code", [NEW_SYNTAX, "f(x for x in [], 1)\n"])
+def test_this_python_alone_decides_only_for_a_target_of_its_version(code: str) -> None:
+    changes = [edit("a.py", GOOD, GOOD + code), edit("b.py", GOOD, GOOD + GOOD)]
+    assert check_syntax(changes) == ()
+    assert [problem.path for problem in check_syntax(changes, exact=True)] == ["a.py"]
 
 
 def test_depth_is_no_error() -> None:

@@ -169,15 +169,6 @@ def test_unittest_finds_packages_and_files_of_one_name(tmp_path: Path) -> None:
     )
 
 
-def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
-    (tmp_path / "good.py").write_text("x = '\\d'\n")
-    (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
-    script = str(INSIDE / "patchshot_plain.py")
-    status, _, output = execute(tmp_path, "-I", script, "syntax", "good.py", "bad.py", "missing.py")
-    assert status == 0
-    assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')
-
-
 REPLAYED = {
     "pytest.ini": "[pytest]\npythonpath = lib\n",
     "lib/shop.py": "def rate(): return int(open('rate.txt').read())\n",
@@ -206,7 +197,7 @@ def replayed(folder: Path, files: Mapping[str, str], tests: list[str]) -> list[d
         "PATCHSHOT_SEAL": str(folder / "key"),
         "PATCHSHOT_REPLAY": str(folder / "order"),
     }
-    execute(folder, str(INSIDE / "patchshot_plain.py"), "replay", environment=environment)
+    execute(folder, str(INSIDE / "patchshot_plain.py"), environment=environment)
     lines = reports.verified((folder / "report").read_bytes(), key).splitlines()
     return [one for one in map(json.loads, lines) if "variant" in one]
 

@@ -252,22 +252,6 @@ def test_broken_syntax_is_found_without_running_anything(repository: Path) -> No
     assert sandbox.commands == []
 
 
-def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
-    """The file is valid here; the target is a Python 3.8 that refuses it."""
-    problem = [{"path": "calc.py", "line": 2, "message": "invalid syntax"}]
-
-    def answer(command: Command, tree: Path) -> RunResult:
-        if "-c" in command.argv:
-            return result_of(b'["3.8.1", "7.0", []]')
-        assert command.argv[-1] == "calc.py"
-        patched = (tree / "calc.py").read_text() != BUG
-        return result_of(json.dumps(problem if patched else []).encode())
-
-    (report,) = validate(repository, ScriptedSandbox(answer), FIXES)
-    assert report.verdict is Verdict.BROKEN_SYNTAX
-    assert report.reason.endswith("calc.py, line 2: invalid syntax")
-
-
 @pytest.mark.parametrize("code", [3, 4])  # a plugin that fails to start, an unknown option
 def test_options_of_missing_plugins_are_dropped_once(repository: Path, code: int) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
