@@ -23,7 +23,6 @@ from agent.retrieval.context.layout import (
     runs,
 )
 from agent.retrieval.context.support import base_names
-from agent.retrieval.index import INSIDE
 from agent.shared.secrets import is_secret_path
 from agent.types import (
     DEFINITIONS,
@@ -481,6 +480,8 @@ class _Answer:
         return frozenset(numbers[: bisect_right(range(1, len(numbers) + 1), room, key=_tokens)])
 
     def _render(self, code: NamedCode, lines: frozenset[int], form: PieceForm) -> str:
+        from agent.retrieval.index import INSIDE  # loads numpy
+
         view = self._views[code.path]
         first, last = min(code.lines), max(code.lines)
         is_inner = "." in code.symbol or INSIDE in code.symbol

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.retrieval.context.layout import FileView, Run, chunk_lines
-from agent.retrieval.index import GRAMMARS
 from agent.types import Chunk, ChunkKind, Problem
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
@@ -337,9 +336,9 @@ _IMPORT = re.compile(
     r"|\s*#\s*include\b|(?:require|include)(?:_once|_relative)?\b"
     r"|(?:pub\s+)?use\s+[\w:{\\]|extern\s+crate\b|(?:global\s+)?using\s+[\w.=\s]+;"
 )
-"""The start of an import in the languages of `_IMPORTING`."""
+"""The start of an import in the languages of the outlines and `_IMPORTING`."""
 
-_IMPORTING = GRAMMARS.keys() | {"cython", "kotlin", "scala"}
+_IMPORTING = frozenset({"cython", "kotlin", "scala"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +352,9 @@ class ImportStatement:
 
 def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
     """Return the top-level imports of a file, found without a parser; () for other languages."""
-    if language not in _IMPORTING:
+    from agent.retrieval.index import GRAMMARS  # loads numpy
+
+    if language not in GRAMMARS and language not in _IMPORTING:
         return ()
     found: list[ImportStatement] = []
     after = 0

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from agent.retrieval.context.excerpt import bound_names, exports
 from agent.retrieval.context.layout import FileViews
-from agent.retrieval.index import INSIDE
 from agent.shared.secrets import is_secret_path
 from agent.types import DEFINITIONS, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot, TokenCounter
@@ -125,6 +124,8 @@ def _files(
     snapshot: Snapshot,
     chunker: Chunker,
 ) -> list[_File]:
+    from agent.retrieval.index import INSIDE  # loads numpy
+
     ranks: dict[tuple[str, str], int] = {}
     for rank, scored in enumerate(ranking.chunks):
         name = scored.chunk.symbol.removesuffix(_CONSTRUCTOR)
@@ -163,6 +164,8 @@ def _files(
 
 def _is_whole(name: str) -> bool:
     """Whether a name with a dot is not a member in the list of its owner."""
+    from agent.retrieval.index import INSIDE  # loads numpy
+
     return INSIDE in name or name == "module.exports"
 
 

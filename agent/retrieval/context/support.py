@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from agent.retrieval.context.excerpt import (
     IDENTIFIER,
@@ -21,9 +22,11 @@ from agent.retrieval.context.excerpt import (
     signature_lines,
 )
 from agent.retrieval.context.layout import FileView, FileViews, Run, chunk_lines, runs
-from agent.retrieval.index import ModuleTable, imports, is_target
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
 from agent.types.protocols import Chunker, Snapshot
+
+if TYPE_CHECKING:
+    from agent.retrieval.index import ModuleTable
 
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _OWN = frozenset({"self", "cls", "this", "super", "Self"})
@@ -111,6 +114,8 @@ class SupportFinder:
 
     @cached_property
     def _modules(self) -> ModuleTable:
+        from agent.retrieval.index import ModuleTable  # loads numpy
+
         return ModuleTable(self._order)
 
     def class_header(self, chunk: Chunk) -> frozenset[int]:
@@ -198,6 +203,8 @@ class SupportFinder:
 
     def _imported_constants(self, path: str, names: frozenset[str]) -> Iterator[SupportItem]:
         """Yield the constants of one line that other modules have for these names."""
+        from agent.retrieval.index import imports
+
         number = self._paths.get(path, -1)
         for line in imports(self._snapshot.text(path), self._views[path].language):
             name = line.rpartition("/")[2]
@@ -222,6 +229,8 @@ class SupportFinder:
 
     def callers(self, chunk: Chunk) -> Iterator[SupportItem]:
         """Return the lines that call the function, if the issue speaks of all its uses."""
+        from agent.retrieval.index import is_target
+
         if not self._everywhere:
             return
         call = re.compile(rf"(?<!def )(?<!function )\b{re.escape(chunk.name)}\s*\(")
