@@ -120,7 +120,7 @@ class Runner:
     `building` returns a command that builds the tests into a cache in the tree once, on the base,
     and runs nothing of it; every run then has a copy of the cache.
     `again` returns another way to run the same tests if the runner refused to start.
-    `test_id` converts the runner's own name of a test to the id that `read` gives it.
+    `test_id` converts the name that the runner prints of a test to the id that `read` gives it.
     """
 
     name: str

@@ -149,15 +149,6 @@ def _go_folder(suite: Suite, package: str) -> str:
     return package
 
 
-def _go_id(suite: Suite, name: str) -> str:
-    """Convert `example.com/mod/pkg.TestX` or `example.com/mod/pkg::TestX`."""
-    package, separator, test = name.partition("::")
-    if not separator:
-        package, separator, test = name.rpartition(".Test")
-        test = f"Test{test}"
-    return f"{_go_folder(suite, package)}::{test}" if separator else name
-
-
 GO = Runner(
     name="go",  # ids are `folder::TestName/subtest`
     languages=("go", "go-mod"),
@@ -167,7 +158,6 @@ GO = Runner(
     command=_run_go,
     building=_build_go,
     read=_read_go,
-    test_id=_go_id,
 )
 
 
@@ -386,13 +376,6 @@ def _java_id(suite: Suite, report: str, case: Case) -> str:
     return f"{path}::{name}" if name else path
 
 
-def _maven_id(suite: Suite, name: str) -> str:
-    """Convert `com.example.FooTest#method` or `com.example.FooTest.method`."""
-    classname, _, method = name.rpartition("#" if "#" in name else ".")
-    case = Case(classname, method, Outcome.PASSED)
-    return _java_id(suite, _SUREFIRE, case) if classname else name
-
-
 MAVEN = Runner(
     name="maven",  # ids are `path of the class's file::method`
     languages=("java", "kotlin"),
@@ -401,5 +384,4 @@ MAVEN = Runner(
     targets=_java_classes,
     command=_run_maven,
     read=_read_maven,
-    test_id=_maven_id,
 )

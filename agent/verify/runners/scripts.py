@@ -192,13 +192,12 @@ def _suite(package: _Package) -> Suite | None:
     scripts = package.scripts
     names = [n for n in sorted(filter(_TEST_SCRIPT.match, scripts)) if _NO_TESTS not in scripts[n]]
     others = [name for name in names if name != "test"]
-    for group, readers in ((["test"], _READERS), *((others, (one,)) for one in _READERS)):
-        for name in (name for name in group if name in names):
-            suite = _suite_of_commands(
-                package, list(_followed(f"npm run {name}", scripts)), readers
-            )
-            if suite is not None:
-                return suite
+    tries = [("test", _READERS), *((name, (one,)) for one in _READERS for name in others)]
+    for name, readers in tries[0 if "test" in names else 1 :]:
+        commands = list(_followed(f"npm run {name}", scripts))
+        suite = _suite_of_commands(package, commands, readers)
+        if suite is not None:
+            return suite
     text = scripts.get("test", "")
     if not text or _NO_TESTS in text:
         return None

@@ -110,13 +110,6 @@ def test_packages_are_the_targets() -> None:
     assert command_of(GO).argv[-1] == "./..."
 
 
-def test_names_as_go_gives_them_are_understood() -> None:
-    runner = registry.runner_of(GO)
-    assert runner.test_id(GO, "example.com/m/sum.TestSum/small") == "sum::TestSum/small"
-    assert runner.test_id(GO, "example.com/m::TestX") == ".::TestX"
-    assert runner.test_id(GO, "TestX") == "TestX"
-
-
 def test_go_itself(tmp_path: Path) -> None:
     require_program("go")
     run = Project(GO_FILES, tmp_path).run(["sum/sum_test.go"], seconds=120)
@@ -359,9 +352,6 @@ def test_classes_are_the_targets() -> None:
     assert "-o" in argv
     assert "-Dtest=SumTest,OtherTest" in argv
     assert not any(word.startswith("-Dtest=") for word in command_of(MAVEN).argv)
-    name = "src/test/java/org/example/SumTest.java::adds"
-    assert runner.test_id(MAVEN, "org.example.SumTest#adds") == name
-    assert runner.test_id(MAVEN, "org.example.SumTest.adds") == name
 
 
 SUM_TEST_TEXT = """package org.example;
