@@ -10,7 +10,7 @@ WORKERS ?= 2
 FUZZ_SECONDS ?= 600
 OWN_TARGETS := not real and not attack
 
-.PHONY: help demo fuzz test test-slow test-real attack lint types layers check bench format clean system
+.PHONY: help demo fuzz test test-slow test-real attack lint types layers check bench format release clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,12 @@ bench: system $(VENV)/.ready-$(EXTRAS) ## measure; results go to benchmarks/resu
 format: $(VENV)/.ready-$(EXTRAS) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+release: system ## build the wheel, try it in an environment of its own, and say what is left to publish
+	rm -rf dist && $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv dist/trial && dist/trial/bin/python -m pip install -q --disable-pip-version-check dist/*.whl
+	dist/trial/bin/agent demo && rm -rf dist/trial
+	@echo "left to do: git tag v$$(dist=$$(ls dist); dist=$${dist#*-}; echo $${dist%%-*}), push the tag, upload dist/*.whl to the package index"
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

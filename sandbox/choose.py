@@ -53,7 +53,7 @@ sets='Inh|Prm|Eff'; same pid "$6" || sets="$sets|Bnd"
     grep -q '^NoNewPrivs:.1$' /proc/self/status && [ "$(id -u)" != 0 ] || echo no-privileges
 grep -q '^Seccomp:.2$' /proc/self/status || echo syscall-filter
 for process in 1 $pid; do
-    for name in $(tr '\0' '\n' </proc/$process/environ 2>/dev/null | cut -d= -f1); do
+    for name in $(tr '\0' '\n' 2>/dev/null </proc/$process/environ | cut -d= -f1); do
         case "$variables" in *" $name "*) ;; *) echo private-environment ;; esac
     done
 done
@@ -145,7 +145,8 @@ def _run_script(
         remove_tree(outside)
     lines = result.stdout.decode("utf-8", errors="replace").split()
     if result.exit_code != 0 or lines[-1:] != ["tried"]:
-        raise SandboxError(f"a trial run failed: {last_line(result.stderr) or result.ended}")
+        ended = last_line(result.stderr) if result.ended is Ended.EXITED else ""
+        raise SandboxError(f"a trial run failed: {ended or result.ended}")
     return set(lines)
 
 

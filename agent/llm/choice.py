@@ -48,9 +48,9 @@ def choose_endpoint(settings: Settings, environment: Mapping[str, str]) -> Endpo
     chosen = chosen or next(_servers(environment, protocol), None)
     if chosen is None:
         raise ConfigurationError(
-            "no model server is configured: set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL (and "
-            "PATCHSHOT_API_KEY if it wants a key), or one of OPENROUTER_API_KEY, OPENAI_API_KEY, "
-            "ANTHROPIC_API_KEY together with PATCHSHOT_MODEL, or OLLAMA_HOST for a local server"
+            "no model server is configured: set OPENAI_API_KEY (or OPENROUTER_API_KEY, "
+            "ANTHROPIC_API_KEY) and PATCHSHOT_MODEL; or OLLAMA_HOST for a local server; or "
+            "PATCHSHOT_BASE_URL and PATCHSHOT_MODEL (and PATCHSHOT_API_KEY) for any other server"
         )
     model = (settings.model or "").strip()
     # A provider's own catalogue may not choose the model: it has hundreds, and the choice costs the

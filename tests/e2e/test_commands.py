@@ -202,6 +202,7 @@ def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
 
 def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository: Path) -> None:
     (repository / "report.html").write_bytes(REPORT_MARK + b"<p>cart total</p>")
+    (repository / "older.diff").write_text("+cart total\n")
     with (repository / "fix.diff").open("w") as output:
         done = subprocess.run(
             [*AGENT, "search", "cart total", "--repo", "."],

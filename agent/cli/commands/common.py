@@ -238,7 +238,7 @@ def load_snapshot(
     """Read the repository that the options name, and report what was found.
 
     Files of the command itself do not count as files of the project: the inputs and outputs that it
-    was given, the file that stdout goes to, and a report of this program.
+    was given, the file that stdout goes to, a report of this program, and untracked diffs.
     """
     from agent.repository import skipped_in_words, take_snapshot
 
@@ -265,7 +265,7 @@ def load_snapshot(
 
 
 def _own_outputs(repo: Path) -> Iterator[Path]:
-    """Yield the file that stdout goes to, and the report of an earlier command."""
+    """Yield the file that stdout goes to, and reports and diffs of earlier commands."""
     from agent.shared.files import is_report
 
     with suppress(OSError, ValueError):  # a stdout without a descriptor
@@ -274,6 +274,7 @@ def _own_outputs(repo: Path) -> Iterator[Path]:
     for folder in (repo, Path()):
         if is_report(folder / "report.html"):
             yield folder / "report.html"
+        yield from (*folder.glob("*.diff"), *folder.glob("*.patch"))
 
 
 def finish_writes(repo: Path, reporter: Reporter) -> None:
