@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -257,7 +257,9 @@ async def _open(
     if commit is None:
         for done in finish_interrupted(locate_repository(root).root, journal_folder()):
             report(Notice(done, "warning"))
-    snapshot = await asyncio.to_thread(take_snapshot, root, commit=commit, dirty=dirty, scope=path)
+    take = partial(take_snapshot, root, commit=commit, dirty=dirty, scope=path)
+    most = round(loaded.max_file_mb * 1e6)
+    snapshot = await asyncio.to_thread(take, max_file_bytes=most)
     return _Target(loaded, snapshot, report)
 
 

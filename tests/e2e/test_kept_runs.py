@@ -96,8 +96,9 @@ def test_a_run_is_kept_listed_shown_reported_and_applied(make_home: MakeHome) ->
     assert home.ok("show") == shown
     assert home.read("show")["result"]["diff"] == solved.stdout
 
-    home.ok("report", run["run"][:4])
-    page = (home.home / "report.html").read_text()
+    place = home.read("report", run["run"][:4])["output"]
+    assert place == str(home.home / f".local/state/patchshot/runs/{run['run']}/report.html")
+    page = Path(place).read_text()
     assert all(text in page for text in ("add subtracts", "gives -1", "Reply 1", "the sign"))
 
     assert "wrote 1 file: calc.py" in home.run("apply", run["run"][:4]).stderr

@@ -38,7 +38,7 @@ def test_a_run_of_agent_batch_is_reported_with_its_figures(bench: Bench) -> None
     assert figures["calls"] == 3
     assert figures["cost_usd"] > 0
     assert figures["seconds"] > 0
-    page = (bench.home / "report.html").read_text()
+    page = (bench.home / "preds.run/report.html").read_text()
     assert figures["bytes"] == len(page.encode())
     for text in ("total_price is 1 too low", "shop/basket.py", "does not", *bench.predictions()):
         assert text in page
@@ -56,10 +56,11 @@ def test_one_solve_is_reported_too(bench: Bench, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_report_is_not_replaced_unasked(bench: Bench, tmp_path: Path) -> None:
     user, run = User(tmp_path), str(bench.home / "preds.run")
-    (tmp_path / "report.html").write_text("my own page")
+    page = bench.home / "preds.run/report.html"
+    page.write_text("my own page")
     assert user.run("report", run).returncode == 2
-    assert (tmp_path / "report.html").read_text() == "my own page"
-    user.ok("report", run, "--output", "report.html")
+    assert page.read_text() == "my own page"
+    user.ok("report", run, "--output", str(page))
     user.ok("report", run)  # one of ours is replaced
     assert user.run("report", run, "-o", "no/such/folder.html").returncode == 2
     assert not list(tmp_path.glob(".report*"))

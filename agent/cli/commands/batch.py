@@ -85,7 +85,7 @@ def batch_command(
     """,
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@options.path("--output -o", "The file to write (report.html).")
+@options.path("--output -o", "The file to write (report.html in the folder of the run).")
 @options.path("--evaluation", "Report of `agent eval patches`, shown beside.")
 @click.option("--bodies/--no-bodies", default=True, help="With prompts and replies, or without.")
 @options.as_json
@@ -102,7 +102,8 @@ def report_command(
 
     if not run.exists() and is_id(str(run)):
         run = find_run(runs_folder(), str(run)).folder
-    place = _checked(output, {"RUN": run, "--evaluation": evaluation})
+    place = output or (run if run.is_dir() else run.parent) / "report.html"
+    _check(place, {"RUN": run, "--evaluation": evaluation}, named=output is not None)
     clean = Cleaner(common.make_redactor())
     report = load(run, load_evaluation(evaluation) if evaluation else None, clean)
     summary = summarise(report)
@@ -115,20 +116,18 @@ def report_command(
     return 0
 
 
-def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
-    """Return the output path. Raises ConfigurationError if it cannot or should not be written.
+def _check(output: Path, inputs: Mapping[str, Path | None], *, named: bool) -> None:
+    """Raise ConfigurationError if the output cannot or should not be written.
 
     A file is replaced if it is a report, or if it was named and is HTML by its name.
     """
-    output = given or Path("report.html")
     common.refuse_overwriting(output, inputs)
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
-    if output.exists() and not is_report(output) and (given is None or output.suffix != ".html"):
+    if output.exists() and not is_report(output) and not (named and output.suffix == ".html"):
         raise ConfigurationError(
             f"--output {output}: exists, and is not a report of this command: give another name"
         )
-    return output
 
 
 def report_in_words(summary: ReportSummary) -> str:

@@ -169,7 +169,7 @@ def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
     from agent.wiring import apply_reply
 
     settings = load(flags, repository=repo)
-    snapshot = take_snapshot(repo)
+    snapshot = take_snapshot(repo, max_file_bytes=round(settings.max_file_mb * 1e6))
     attempt = apply_reply(diff, snapshot, settings)
     if attempt.patch is None:
         raise ToolError(attempt.reason)

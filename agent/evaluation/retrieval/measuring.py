@@ -121,7 +121,8 @@ async def _measured(
     instance, repository, chunker = job.instance, Path(job.repository), TreeSitterChunker()
     problem = problem_from_text(instance.problem_statement, instance.instance_id)
     texts = read_files(repository, instance.base_commit, gold_paths(instance))
-    snapshot = take_snapshot(repository, commit=instance.base_commit)
+    most = round(settings.max_file_mb * 1e6)
+    snapshot = take_snapshot(repository, commit=instance.base_commit, max_file_bytes=most)
     if not retrieval_options(settings).original:
         # Not timed, because the time depends on which commits were indexed before.
         fill_index(settings, snapshot, reporter)
