@@ -101,7 +101,9 @@ class _File:
 
 
 def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
-    """Return the ranked files, without those in other languages than the likeliest ones."""
+    """Return the ranked files in the language of the likeliest code, and those that are named."""
+    from agent.retrieval.index import PROSE_AND_DATA  # loads numpy
+
     paths = [
         file.path
         for file in ranking.files
@@ -110,10 +112,13 @@ def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
     languages = {path: snapshot.files[path].language for path in paths}
     weights: defaultdict[str, float] = defaultdict(float)
     for rank, path in enumerate(paths[:_LIKELY_FILES]):
-        weights[languages[path]] += 1 / (rank + _FILE_OFFSET)
+        if languages[path] not in PROSE_AND_DATA:
+            weights[languages[path]] += 1 / (rank + _FILE_OFFSET)
     main = max(weights, key=lambda language: (weights[language], language), default="")
     return [
-        path for path in paths if languages[path] == main or path.rpartition("/")[2] in problem.text
+        path
+        for path in paths
+        if main in ("", languages[path]) or path.rpartition("/")[2] in problem.text
     ]
 
 

@@ -118,6 +118,11 @@ def test_files_of_other_languages_are_left_out_unless_the_issue_names_them():
     assert made.text == "a.py: x\n./: c.css"
 
 
+def test_a_readme_that_ranks_first_does_not_hide_the_code():
+    made = map_of({"README.md": "# Send\n", "index.js": WEB})
+    assert made.text == "index.js: LIMIT, send"
+
+
 def test_files_with_secrets_are_left_out():
     made = map_of({".env": "KEY=1\n", "a.py": "x = 1\n"})
     assert made.text == "a.py: x"
