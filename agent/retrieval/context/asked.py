@@ -288,19 +288,14 @@ class NameFinder:
             if not owner or _class_at(defined, run[0]).endswith(owner)
         ]
         yield from (NamedCode(path, symbol, _numbers(*run)) for run in places)
-        if not places and owner:
-            yield from (self._code(c, defined) for c in self._setting(path, owner, name, defined))
-
-    def _setting(self, path: str, owner: str, name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
-        """Return the method of a class that sets the attribute first."""
-        view = self._views[path]
-        pattern = re.compile(rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)")
-        return [
+        setting = re.compile(rf"\b(?:self|this|cls)\.{re.escape(name)}\s*(?::[^=]+)?=(?!=)")
+        methods = (
             chunk
-            for chunk in chunks
-            if f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}")
-            and any(pattern.search(view.lines[number - 1]) for number in chunk_lines(chunk, view))
-        ][:1]
+            for chunk in defined
+            if f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}") and setting.search(chunk.text)
+        )
+        if not places and owner and (first := next(methods, None)):
+            yield self._code(first, defined)
 
     def _code(self, chunk: Chunk, chunks: Sequence[Chunk]) -> NamedCode:
         """Return the code of a definition; a class is shorter without bodies."""

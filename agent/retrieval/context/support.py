@@ -91,7 +91,7 @@ class SupportFinder:
         self._snapshot = snapshot
         self._views = views
         self._chunker = chunker
-        self._order = list(snapshot.files)
+        self._order = tuple(snapshot.files)
         # By path.
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
         self._import_blocks: dict[str, tuple[Run, ...]] = {}
@@ -107,10 +107,6 @@ class SupportFinder:
                 self._by_name[chunk.name].append(chunk)
             elif chunk.kind is ChunkKind.METHOD:
                 self._methods[chunk.symbol].append(chunk)
-
-    @cached_property
-    def _paths(self) -> Mapping[str, int]:
-        return {path: number for number, path in enumerate(self._order)}
 
     @cached_property
     def _modules(self) -> ModuleTable:
@@ -205,7 +201,7 @@ class SupportFinder:
         """Yield the constants of one line that other modules have for these names."""
         from agent.retrieval.index import imports
 
-        number = self._paths.get(path, -1)
+        number = self._order.index(path)
         for line in imports(self._snapshot.text(path), self._views[path].language):
             name = line.rpartition("/")[2]
             if name not in names or not _CONSTANT.fullmatch(name):
