@@ -34,7 +34,7 @@ LINES = {
     "agent/report": 940,
     "agent/repository": 2_460,
     "agent/results": 1_790,
-    "agent/retrieval": 8_330,
+    "agent/retrieval": 8_320,
     "agent/run": 2_710,
     "agent/search": 4_530,
     "agent/settings": 650,
