@@ -284,7 +284,7 @@ def test_another_programs_vectors_by_command(user: Searcher) -> None:
         hits = user.read(*query, *beside)["results"]
         assert [h["origin"] for h in hits if h["corpus"] == "vectors"] == ["cookies"]
         tagged = user.ok(*query, "v", "--tag", "p")
-    assert tagged.split()[2:4] == ["[precomputed]", "prices"]
+    assert tagged.split()[3:5] == ["[precomputed]", "prices"]
     vector = ("--vector", "v/prices.json")
     assert user.read("search", "--precomputed", "v", *vector)["results"]
     assert user.run("search", "--precomputed", "gone", *vector).returncode == 2
