@@ -273,7 +273,6 @@ delivery = all_of(
     text("--branch", "NAME", "Commit the accepted patch on this new branch; no hook runs."),
     text("--commit-message", "TEXT", "The message of that commit (made from the issue)."),
     flag("--pr", "Push the branch to origin on GitHub, and open a pull request."),
-    flag("--without-test", "Leave the reply's test out of the branch."),
 )
 dataset = all_of(
     path("--dataset", "SWE-bench rows: JSON lines or a JSON array.", required=True),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import ConfigurationError
-from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack
+from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack, put_first
 from agent.retrieval.ranking import in_scope, no_words
 from agent.run import locating
 from agent.run.prompting import as_data
@@ -142,6 +142,16 @@ class ContextSteps:
             services.reporter(Notice(text, "warning"))
         self.ledger.ranking = found.ranking
         return found.packing
+
+    async def put_first(self, names: Sequence[str], packing: PackingOptions) -> PackingOptions:
+        """Put code that the user names first. Raises ConfigurationError for an unknown name."""
+        code = await asyncio.to_thread(
+            put_first, names, self.ranking, self.view, self.services.chunker
+        )
+        if code.unknown:
+            raise ConfigurationError(f"--file {code.unknown[0]}: the repository has no such code")
+        self.ledger.ranking = code.ranking
+        return locating.room_for(code.chunks, packing, self.services.counter)
 
     async def find_background(self) -> None:
         """Search past changes, documents and plans, as far as they are asked for."""

@@ -23,7 +23,7 @@ from agent.retrieval.context import (
 from agent.run.prompting import as_data, make_prompt, render
 from agent.settings import AUTO_CONTEXT
 from agent.shared.terminal import counted
-from agent.types import Message, Problem, Prompt, Ranking
+from agent.types import Chunk, Message, Problem, Prompt, Ranking
 from agent.types.protocols import ChatModel, Services, Snapshot, TokenCounter
 
 MAP_TOKENS = 2500
@@ -175,13 +175,21 @@ async def locate(
     if code.unknown:
         summary += f", not in the repository: {', '.join(code.unknown[:_NAMES_SHOWN])}"
     notes = (*code.ranking.notes, f"the locating call named {summary}")
-    if packing.automatic:
-        tokens = sum(counter.count(chunk.text) for chunk in code.chunks)
-        budget = int(tokens * _SUPPORT_FACTOR / (1 - packing.reserve)) + _OTHER_TOKENS
-        budget = min(max(budget, AUTO_CONTEXT[0]), AUTO_CONTEXT[1])
-        packing = replace(packing, budget=budget, automatic=False)
+    packing = room_for(code.chunks, packing, counter)
     summary = f"{summary}; {done.usage.summary}"
     return LocatedContext(replace(code.ranking, notes=notes), packing, summary)
+
+
+def room_for(
+    chunks: Sequence[Chunk], packing: PackingOptions, counter: TokenCounter
+) -> PackingOptions:
+    """Return the options with a budget for named code, if the budget is not the user's."""
+    if not packing.automatic:
+        return packing
+    tokens = sum(counter.count(chunk.text) for chunk in chunks)
+    budget = int(tokens * _SUPPORT_FACTOR / (1 - packing.reserve)) + _OTHER_TOKENS
+    budget = min(max(budget, AUTO_CONTEXT[0]), AUTO_CONTEXT[1])
+    return replace(packing, budget=budget, automatic=False)
 
 
 def _without(ranking: Ranking, packing: PackingOptions, failure: str) -> LocatedContext:

@@ -181,6 +181,8 @@ class _Run:
         if self.going_on is None:
             await context.find_background()
             packing = await context.locate(self.options.locate)
+            if self.options.files:
+                packing = await context.put_first(self.options.files, packing)
         await context.pack(packing)
         if not packing.allow_empty:
             context.refuse_empty()

@@ -60,6 +60,7 @@ class SolveOptions:
     include_test: bool = False  # keep the reproduction test in the diff
     outdated_tests: OutdatedMode = "show"  # existing tests that assert what the issue calls wrong
     locate: LocateWhen = "auto"
+    files: tuple[str, ...] = ()  # code that the user puts into the context, as replies name it
 
 
 # Times that the iterative mode may say that it has finished.

@@ -265,8 +265,8 @@ class Settings(BaseModel):
         (), "Protected path that edits may touch (repeatable).", PATCH, metavar="PATH"
     )
     include_test: bool = setting(
-        False, "Keep the reply's reproduction test in the diff.", PATCH, "--with-test",
-        "--include-test",
+        False, "Whether the reply's test joins the diff (by default that of a branch only).", PATCH,
+        "--with-test/--without-test", "--include-test",
     )  # fmt: skip
 
     outdated_tests: OutdatedMode = setting(

@@ -170,7 +170,7 @@ def _flag(name: str) -> str:
     option = option_of(name)
     if option.commands == "none":
         return _variable(name)
-    return option.flags[0] if option.flags else f"--{name.replace('_', '-')}"
+    return option.flags[0].partition("/")[0] if option.flags else f"--{name.replace('_', '-')}"
 
 
 def _explain(

@@ -76,7 +76,7 @@ def includes_test(settings: Settings, given: Mapping[str, Any]) -> bool:
     """Whether the reproduction test joins the patch: by default only on a branch."""
     if "include_test" in settings.model_fields_set:
         return settings.include_test
-    return given.get("branch") is not None and not given.get("without_test")
+    return given.get("branch") is not None
 
 
 def check_publication(given: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ _TAKEN_OVER = (
 
 
 _RARE = (
-    "problem", "commit", "dirty", "output", "commit_message", "without_test", "record", "replay",
+    "problem", "commit", "dirty", "output", "commit_message", "files", "record", "replay",
     "verbose", "no_iterative", *_TASK,
 )  # fmt: skip
 
@@ -83,6 +83,7 @@ _RARE = (
 @options.quiet
 @options.verbose
 @options.scope
+@options.text("--file files", "PATH", "Show this file, or PATH:NAME of it too.", multiple=True)
 @options.tests
 @options.path("--record", "Save every model exchange to this file.")
 @options.path("--replay", "Answer from a recorded file, offline.")
@@ -133,6 +134,7 @@ def solve_problem(
         if plan is not None:
             output.announce_publication(plan, snapshot, reporter)
         limits = solve_options(settings, problem, another_test=retried is None)
+        limits = replace(limits, files=given("files", ()))
         opening = _opening(retried, comment) if retried else None
 
         async def solve(gate: ReplyGate | None) -> RunRecord:

@@ -53,6 +53,17 @@ ONCE = {"repairs": 0, "max_steps": 0}
 REPAIR_ONLY = {"repairs": 1, "max_steps": 0}
 
 
+def test_code_that_the_user_names_is_shown_although_it_ranks_low():
+    files = {**solving.modules(40), "z.py": "def z():\n" + "    return 7  # or so\n" * 60}
+    shown = []
+    for named in ((), ("z.py",)):
+        bench = solving.Bench(EMPTY, files=files, packing=PackingOptions(budget=1500), **ONCE)
+        bench.options = replace(bench.options, files=named)
+        bench.solve()
+        shown.append("return 7" in bench.chat.prompts[0].messages[1].content)
+    assert shown == [False, True]
+
+
 def test_a_good_reply_is_accepted_after_one_call():
     bench = Bench(GOOD)
     result = bench.solve()
