@@ -7,7 +7,7 @@ message and the issue are those of that call, so that a provider's prompt cache 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
