@@ -27,6 +27,7 @@ from agent.types.protocols import Snapshot
 from agent.verify.choosing import TestChooser
 from agent.verify.executor import SuiteExecutor, ValidationOptions
 from agent.verify.judging.compare import (
+    Comparison,
     by_id,
     is_whole,
     judge_known,
@@ -55,7 +56,7 @@ from agent.verify.judging.reproduction import (
 )
 from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
-from agent.verify.plan import Plan, PlanExecution, PlanRuns, SteadyComparison, make_plan
+from agent.verify.plan import Plan, PlanExecution, PlanRuns, make_plan
 from agent.verify.reports import stable_id
 from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, selects, wants_newer_node
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
@@ -117,9 +118,9 @@ class PatchValidation:
             # Fewer files are chosen from then on if the run of the base hit its time limit.
             if not self._chooser(suite).narrow(runs.before, selected):
                 break
-        steady = execution.compare_steadily(runs)
+        steady, flaky = execution.compare_steadily(runs)
         evidence = self._evidence(execution, runs, steady, known, outdated)
-        return _final_report(report, plan, runs, evidence, _notes(evidence, steady, known))
+        return _final_report(report, plan, runs, evidence, _notes(evidence, flaky, known))
 
     def _known(self, suite: Suite) -> KnownTests | None:
         known, runner = self.options.known, runner_of(suite)
@@ -154,13 +155,13 @@ class PatchValidation:
         self,
         execution: PlanExecution,
         runs: PlanRuns,
-        steady: SteadyComparison | None,
+        steady: Comparison | None,
         known: KnownTests | None,
         declared: Sequence[OutdatedTest],
     ) -> VerdictEvidence:
         plan = execution.plan
         outdated = self._outdated(execution, runs, steady, () if known else declared)
-        comparison = steady.comparison.without(outdated.accepted) if steady else None
+        comparison = steady.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
         newer_node = wants_newer_node(execution.suite, runs.before)
         evidence = VerdictEvidence(
@@ -194,10 +195,10 @@ class PatchValidation:
         self,
         execution: PlanExecution,
         runs: PlanRuns,
-        steady: SteadyComparison | None,
+        steady: Comparison | None,
         declared: Sequence[OutdatedTest],
     ) -> OutdatedJudgement:
-        failing = steady.comparison.newly_failing if steady else ()
+        failing = steady.newly_failing if steady else ()
         theirs = declared_for(failing, declared)
         if not theirs or runs.before is None or runs.after is None:
             return OutdatedJudgement()
@@ -349,7 +350,7 @@ def _final_report(
 
 
 def _notes(
-    evidence: VerdictEvidence, steady: SteadyComparison | None, known: KnownTests | None
+    evidence: VerdictEvidence, flaky: Sequence[str], known: KnownTests | None
 ) -> tuple[str, ...]:
     """Return what the user should know beside the verdict. No prompt contains the notes.
 
@@ -366,7 +367,7 @@ def _notes(
     if known is None:
         notes.extend(_unmet_needs(evidence.before, evidence.after))
     for tests, words in (
-        (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
+        (flaky, "flaky, not held against the patch"),
         (evidence.flaky, "flaky, not counted for the patch"),
         (evidence.unrelated, "passing newly for another reason, not counted for the patch"),
     ):

@@ -282,14 +282,6 @@ class PlanRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class SteadyComparison:
-    """The comparison of `before` and `after` without flaky failures, and the ids of those."""
-
-    comparison: Comparison
-    flaky_failures: tuple[str, ...] = ()  # newly failing only once
-
-
-@dataclass(frozen=True, slots=True)
 class PlanExecution:
     """Runs one plan with one suite. Every method raises SandboxError."""
 
@@ -325,10 +317,13 @@ class PlanExecution:
             runs["whole"] = nothing_run("the patch deletes the selected tests")
         return PlanRuns(**runs, by_files=job is not None and bool(job.targets))
 
-    def compare_steadily(self, runs: PlanRuns) -> SteadyComparison | None:
-        """Compare `before` and `after`, with failures run once more; None where one was not run."""
+    def compare_steadily(self, runs: PlanRuns) -> tuple[Comparison | None, Sequence[str]]:
+        """Compare `before` and `after`; None where one was not run.
+
+        What fails newly is run once more. What fails only once is flaky: it is returned apart.
+        """
         if runs.before is None or runs.after is None:
-            return None
+            return None, ()
         comparison = compare(runs.before, runs.after)
         failing = comparison.newly_failing
         job = None
@@ -336,16 +331,14 @@ class PlanExecution:
             job = self._project_job() if is_command(runs.before) else None
             job = job or self._job_of_tests(failing)
         if job is None:
-            return SteadyComparison(comparison)
+            return comparison, ()
         base, patched = self._run(
             Task(job, (), BASE, again=True), Task(job, self.plan.source, SOURCE, again=True)
         )
         again = set(compare(base, patched).newly_failing)
         steady = tuple(test for test in failing if test in again)
-        return SteadyComparison(
-            replace(comparison, newly_failing=steady),
-            tuple(test for test in failing if test not in again),
-        )
+        flaky = [test for test in failing if test not in again]
+        return replace(comparison, newly_failing=steady), flaky
 
     def run_proof_again(
         self, runs: PlanRuns, new: Sequence[str], passing: Sequence[str]
@@ -388,7 +381,7 @@ class PlanExecution:
         return Replays(before, after, frozenset(controls))
 
     def find_test_edits(
-        self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]
+        self, runs: PlanRuns, steady: Comparison | None, lucky: Sequence[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Return what the patch's own changes to tests and configuration do, twice.
 
@@ -500,12 +493,12 @@ def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def _lost(
-    runs: PlanRuns, whole: TestRun, steady: SteadyComparison, lucky: Sequence[str]
+    runs: PlanRuns, whole: TestRun, steady: Comparison, lucky: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the tests that pass before or after and not in the whole tree."""
     earlier = [run for run in (runs.before, runs.after) if run is not None]
     failing = {test for run in earlier for test in compare(run, whole).newly_failing}
-    reported = set(steady.comparison.newly_failing)
+    reported = set(steady.newly_failing)
     reported.update(test for test in lucky if failed(whole, test))
     passed = (t for t in failing - reported if any(_passes(run, t) for run in earlier))
     return tuple(sorted(passed))
