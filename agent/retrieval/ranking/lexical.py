@@ -55,15 +55,13 @@ def make_query(problem: Problem, terms: Terms) -> LexicalQuery:
     title = terms.count(f"{problem.title[:MAX_QUERY_CHARS]} {_joined(problem.title)}")
     body = problem.body[:MAX_QUERY_CHARS]
     prose, code = text_parts(body)
-    joined = terms.count(_joined(prose))
-    counts = title + terms.count(body) + joined
+    counts = title + terms.count(body)
     weights = _weights(counts)
     for term in title:
         weights[term_hash(term)] *= TITLE_WEIGHT
     order = sorted(weights)
     names = {term_hash(term): term for term in counts}
-    parts = (title, terms.count(prose) + joined, terms.count(code))
-    columns = (weights, *map(_weights, parts))
+    columns = (weights, *map(_weights, (title, terms.count(prose), terms.count(code))))
     return LexicalQuery(
         tuple(names[key] for key in order),
         np.array(order, dtype=np.uint64),
