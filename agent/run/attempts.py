@@ -24,7 +24,9 @@ from agent.types import (
     WrongTest,
 )
 
-AttemptKind = Literal["one-shot", "more-code", "repair", "iterative", "another-test", "saved-reply"]
+AttemptKind = Literal[
+    "one-shot", "more-code", "repair", "iterative", "another-test", "reproduction", "saved-reply"
+]
 """`more-code`: the reply to a call with the code that the reply before had asked for.
 `another-test`: the patch of the attempt before it, with another reproduction test.
 """

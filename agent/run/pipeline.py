@@ -51,7 +51,7 @@ from agent.run.prompting import (
     with_code,
 )
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.run.reproducing import Reproduction, grade, reproduce
+from agent.run.reproducing import Reproduction, as_patch, grade, reproduce
 from agent.settings import WIDER_TOKENS
 from agent.types import (
     AppliedPatch,
@@ -83,10 +83,12 @@ async def solve(
     ledger: Ledger,
     *,
     going_on: OpenPrompt | None = None,
+    reproduces: bool = False,
 ) -> RunRecord:
     """Run all steps. The errors of `agent.errors` end as a status, not as an exception.
 
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
+    `reproduces`: the run makes a test of the issue alone, and no patch.
     """
     timer = StageTimer(services.reporter, ledger)
     context = ContextSteps(problem, snapshot, snapshot, services, options.packing, ledger, timer)
@@ -96,6 +98,8 @@ async def solve(
     try:
         async with asyncio.timeout(options.timeout) as limit:
             ledger.on_wait = partial(_extend, limit)
+            if reproduces:
+                return run.result(*await run.write_test())
             await run.attempt_until_done()
         return run.result(*outcome(ledger.attempts))
     except TimeoutError:
@@ -369,6 +373,17 @@ class _Run:
         after, refuted = await grade(attempt, found, self.services.validator, outdated)
         self.ledger.record(after, replacing_last=True)
         return refuted
+
+    async def write_test(self) -> tuple[Status, str]:
+        """Ask for a test of the issue. The ledger holds it as a patch that adds it."""
+        await self.services.validator.check()
+        await self.make_context()
+        found = await reproduce(self.calls)
+        if found.test is not None:
+            proposal = PatchProposal((), reproduction_test=found.test)
+            patch = as_patch(found.test)
+            self.ledger.record(Attempt("reproduction", proposal=proposal, patch=patch))
+        return found.status, found.reason
 
     # --- iterate
 

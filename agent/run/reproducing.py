@@ -6,20 +6,14 @@ none.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.errors import BudgetExceeded, PatchshotError, Status
+from agent.errors import BudgetExceeded, Status
 from agent.patching import read_test, schema_of_test, unified_diff
-from agent.retrieval.context import CodeRequests
 from agent.run.attempts import Attempt
 from agent.run.calls import Calls
-from agent.run.context_steps import ContextSteps
-from agent.run.policy import SolveOptions
 from agent.run.prompting import reproduction_prompt, second_reproduction_prompt
-from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.settings import WIDER_TOKENS
 from agent.types import (
     BAD_OUTCOMES,
     AppliedPatch,
@@ -27,14 +21,13 @@ from agent.types import (
     ContextBundle,
     FileChange,
     OutdatedTest,
-    Problem,
     Prompt,
     ReproductionTest,
     TestRun,
     Verdict,
 )
 from agent.types.events import Notice
-from agent.types.protocols import Services, Snapshot, Validator
+from agent.types.protocols import Validator
 from agent.verify import (
     find_test_hints,
     first_failure,
@@ -52,55 +45,6 @@ class Reproduction:
     status: Status
     reason: str
     run: TestRun | None = None
-
-
-async def write_test(
-    problem: Problem, snapshot: Snapshot, services: Services, options: SolveOptions, ledger: Ledger
-) -> RunRecord:
-    """Run all steps. The errors of `agent.errors` end as a status, as those of `solve` do."""
-    calls: Calls | None = None
-    found = Reproduction(None, Status.INTERRUPTED, "interrupted")
-    try:
-        async with asyncio.timeout(options.timeout):
-            calls = await open_calls(problem, snapshot, services, options, ledger)
-            found = await reproduce(calls)
-    except TimeoutError:
-        found = Reproduction(None, Status.TIME_LIMIT, "the time limit ran out (--timeout)")
-    except asyncio.CancelledError:
-        pass
-    except PatchshotError as error:
-        found = Reproduction(None, error.status, str(error))
-    finally:
-        if calls is not None:
-            calls.stop_preparing()
-    record = make_record(
-        ledger,
-        status=found.status,
-        message=found.reason,
-        model=services.chat.model,
-        commit=snapshot.commit,
-        dirty=snapshot.dirty,
-        receipt=calls.context.receipt() if calls else None,
-        issue=problem,
-    )
-    if found.test is None:
-        return record
-    diff = as_patch(found.test).diff.decode("utf-8", "replace")
-    return record.model_copy(update={"reproduction_test": found.test, "diff": diff})
-
-
-async def open_calls(
-    problem: Problem, snapshot: Snapshot, services: Services, options: SolveOptions, ledger: Ledger
-) -> Calls:
-    """Retrieve and pack the context of an issue, for the calls of `reproduce`."""
-    timer = StageTimer(services.reporter, ledger)
-    context = ContextSteps(problem, snapshot, snapshot, services, options.packing, ledger, timer)
-    await context.rank()
-    await context.find_background()
-    await context.pack(options.packing)
-    context.refuse_empty()
-    requests = CodeRequests(snapshot, services.counter, services.chunker, WIDER_TOKENS)
-    return Calls(services, context, requests, options.max_output_tokens)
 
 
 async def reproduce(calls: Calls) -> Reproduction:

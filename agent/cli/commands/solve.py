@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from agent.run.pipeline import OpenPrompt
     from agent.settings import Settings
     from agent.types import Problem
-    from agent.types.protocols import Reporter, Snapshot
+    from agent.types.protocols import Snapshot
 
 # What a kept run needs to be repeated, beside its settings.
 _TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
@@ -92,13 +91,18 @@ def solve_command(
 ) -> int:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
     source = common.one_of("the issue", "agent solve ISSUE, or --problem", issue, problem)
+    check_options(given)
+    text = common.load_problem(source, text=issue is not None)
+    return solve_problem(text, flags, {**given, "problem": source})
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for options that exclude each other."""
     for one, other in (("record", "replay"), ("apply", "commit"), ("apply", "branch")):
         if given[one] and given[other]:
             raise ConfigurationError(f"--{one} and --{other} exclude each other: give one of them")
     if given["record"] and given["record"].exists() and given["record"].stat().st_size:
         raise ConfigurationError(f"--record {given['record']}: the file exists; name another one")
-    text = common.load_problem(source, text=issue is not None)
-    return solve_problem(text, flags, {**given, "problem": source})
 
 
 def solve_problem(
@@ -107,10 +111,12 @@ def solve_problem(
     arguments: Mapping[str, Any],
     retried: KeptRun | None = None,
     comment: str = "",
+    *,
+    reproduces: bool = False,
 ) -> int:
     """Solve, print, deliver and keep the result, and return the exit code.
 
-    `arguments` are those of `agent solve` that are no settings.
+    `arguments` are those of `agent solve` that are no settings. `reproduces`: make a test instead.
     """
     from agent.wiring import Ahead, known_tests, solve_options
 
@@ -118,7 +124,7 @@ def solve_problem(
     settings = common.load_settings(flags, repository=arguments["repo"])
     update = {"include_test": output.includes_test(settings, arguments)}
     settings = settings.model_copy(update=update)
-    check_model(settings, given("replay"))
+    _check_model(settings, given("replay"))
     output.check_publication(arguments)
     tests = (given("fail_to_pass", ()), given("pass_to_pass", ()), given("tests_from"))
     problem = replace(problem, known=known_tests(*tests))
@@ -155,16 +161,36 @@ def solve_problem(
                 streaming=sys.stderr.isatty() and not quiet,
                 project=given("project"),
             ) as parts:
-                return await solve(problem, snapshot, parts, limits, ledger, going_on=opening)
+                return await solve(
+                    problem,
+                    snapshot,
+                    parts,
+                    limits,
+                    ledger,
+                    going_on=opening,
+                    reproduces=reproduces,
+                )
 
         with contextlib.ExitStack() as stack:
             keeper: RunKeeper | None = None
             if settings.keep:
-                told = (settings.temperature, given("replay"), comment)
-                retry_of = retried.id if retried else ""
-                kept = kept_run(problem, snapshot, reporter, flags, arguments, *told, of=retry_of)
+                from agent.results.kept import keep_run, make_origin, runs_folder
+
+                task = {name: given(name) for name in _TASK} | {"path": snapshot.scope}
+                asked = {**flags, **{name: value for name, value in task.items() if value}}
+                origin = make_origin(
+                    problem,
+                    snapshot,
+                    settings.temperature,
+                    given("replay"),
+                    comment,
+                    *(["reproduce"] if reproduces else []),
+                    settings=json_module.loads(json_module.dumps(asked, default=str)),
+                    retry_of=retried.id if retried else "",
+                )
+                kept = keep_run(runs_folder(), origin, problem.text, reporter)
                 keeper = stack.enter_context(kept)
-            record = finished(solve(keeper.gate if keeper else None), ledger)
+            record = _finished(solve(keeper.gate if keeper else None), ledger)
             record = record.as_printed(
                 accept_unverified=settings.accept_unverified, redact=common.make_redactor()
             )
@@ -176,26 +202,7 @@ def solve_problem(
     return code
 
 
-def kept_run(
-    problem: Problem,
-    snapshot: Snapshot,
-    reporter: Reporter,
-    flags: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    *others: object,
-    of: str = "",
-) -> AbstractContextManager[RunKeeper | None]:
-    """Keep a run that begins; `others` tell runs apart; `of`: the run that it goes on from."""
-    from agent.results.kept import keep_run, make_origin, runs_folder
-
-    task = {name: arguments.get(name) for name in _TASK} | {"path": snapshot.scope}
-    asked = {**flags, **{name: value for name, value in task.items() if value}}
-    plain = json_module.loads(json_module.dumps(asked, default=str))
-    origin = make_origin(problem, snapshot, *others, settings=plain, retry_of=of)
-    return keep_run(runs_folder(), origin, problem.text, reporter)
-
-
-def check_model(settings: Settings, replay: Path | None) -> None:
+def _check_model(settings: Settings, replay: Path | None) -> None:
     """Check what can be checked before the repository is read. Raises ConfigurationError."""
     from agent.wiring import endpoint
 
@@ -207,7 +214,7 @@ def check_model(settings: Settings, replay: Path | None) -> None:
             raise ConfigurationError(f"{error}{hint}") from None
 
 
-def finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
+def _finished(solving: Coroutine[Any, Any, RunRecord], ledger: Ledger) -> RunRecord:
     """Run the pipeline. After a crash or a signal, the record has what the ledger holds."""
     import asyncio
 
