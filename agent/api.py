@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.run.attempts import Attempt
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.types import Dirty, Problem, ReproductionTest
+from agent.types import AppliedPatch, Dirty, PatchProposal, Problem, ReproductionTest
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def solve_async(
 
 
 async def verify_async(
-    patch: str,
+    patch: str | AppliedPatch,
     repo: str | os.PathLike[str] = ".",
     *,
     problem: str = "",
@@ -125,29 +125,47 @@ async def verify_async(
 ) -> RunRecord:
     """Apply a patch in a sandbox, run the project's tests before and after, and judge it.
 
-    `test` names the test file of the patch that shows the fault, if there are several. No model is
-    called, and nothing is written to the repository. Raises PatchshotError if it could not start.
+    `test` names the test file of the patch that shows the fault, if there are several. Only
+    `evidence="independent"` calls a model, if the patch is accepted. Nothing is written to the
+    repository. Raises PatchshotError if it could not start.
     """
-    from agent.wiring import apply_reply, known_tests, open_validator
+    from agent.run.reproducing import grade_by_model
+    from agent.wiring import apply_reply, known_tests, open_services, open_validator, solve_options
 
     issue = _problem(problem) if problem.strip() else Problem("", "")
     issue = replace(issue, known=known_tests(fail_to_pass, pass_to_pass, tests_from))
     target = await _open(repo, commit, dirty, on_event, settings, path)
     ledger = Ledger()
-    attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
+    if isinstance(patch, AppliedPatch):
+        attempt = Attempt("saved-reply", proposal=PatchProposal(()), patch=patch)
+    else:
+        attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
     ledger.record(attempt)
+    options = solve_options(target.settings, issue)
+    model = None
     if attempt.patch is not None:
+        parts = (target.settings, issue, target.snapshot, target.report)
         async with AsyncExitStack() as stack:
-            validator = await open_validator(
-                stack, target.settings, issue, target.snapshot, target.report, project=project
-            )
+            services = None
+            if options.independent and problem.strip():
+                opened = open_services(*parts, ledger, project=project)
+                services = await stack.enter_async_context(opened)
+                validator, model = services.validator, services.chat.model
+            else:
+                validator = await open_validator(stack, *parts, project=project)
             report = await validator.validate(attempt.patch, _shown_by(attempt, test))
-        attempt = replace(attempt, report=report)
-        ledger.record(attempt, replacing_last=True)
+            attempt = replace(attempt, report=report)
+            ledger.record(attempt, replacing_last=True)
+            if services is not None:
+                attempt = await grade_by_model(
+                    attempt, issue, target.snapshot, services, options, ledger
+                )
+                ledger.record(attempt, replacing_last=True)
     return make_record(
         ledger,
         status=attempt.status,
         message=attempt.reason,
+        model=model,
         commit=target.snapshot.commit,
         dirty=target.snapshot.dirty,
     )

@@ -34,6 +34,9 @@ REPRODUCE_SETTINGS = (
 BATCH_SETTINGS = tuple(name for name in SOLVE_SETTINGS if option_of(name).commands == "all")
 CHECK_SETTINGS = (
     "allow",
+    "model",
+    "base_url",
+    "max_cost",
     *(name for name in BATCH_SETTINGS if option_of(name).panel == CHECK),
 )
 

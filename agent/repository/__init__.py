@@ -9,6 +9,7 @@ from agent.repository.applying import TreeFile as TreeFile
 from agent.repository.applying import apply_patch as apply_patch
 from agent.repository.applying import merged as merged
 from agent.repository.committing import CommitRefused as CommitRefused
+from agent.repository.committing import changes_between as changes_between
 from agent.repository.committing import check_branch as check_branch
 from agent.repository.committing import check_branch_name as check_branch_name
 from agent.repository.committing import commit_changes as commit_changes

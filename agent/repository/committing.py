@@ -13,6 +13,7 @@ from agent.errors import ConfigurationError, RepositoryError
 from agent.repository.git import GitRepository, merge_texts
 from agent.repository.git_process import (
     EXECUTABLE_MODE,
+    SUBMODULE_MODE,
     SYMLINK_MODE,
     GitOutput,
     TreeEntry,
@@ -108,6 +109,39 @@ def commit_changes(
     if output.code != 0:
         return CommitRefused(f"the branch {branch} cannot be made ({output.complaint})")
     return commit
+
+
+def changes_between(git: GitRepository, base: str, head: str) -> tuple[str, tuple[FileChange, ...]]:
+    """Return where `head` left `base`, and what it changes from there, in order of path.
+
+    Links and submodules are left out. Raises RepositoryError.
+    """
+    tip = git.resolve(head)
+    output = git.call("merge-base", git.resolve(base), tip, outside=True)
+    start = output.stdout.decode("ascii", "replace").strip()
+    if output.code != 0 or not start:
+        raise RepositoryError(f"{base} and {head} have no commit in common here: fetch the history")
+    before, after = (
+        {
+            e.path: (e.oid, e.mode)
+            for e in git.tree(commit, sizes=False)
+            if e.mode not in (SYMLINK_MODE, SUBMODULE_MODE)
+        }
+        for commit in (start, tip)
+    )
+    paths = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
+    oids = sorted({side[p][0] for side in (before, after) for p in paths if p in side})
+    contents: dict[str, bytes | None] = {"": None, **git.blobs(oids)}
+    none = ("", "")
+    return start, tuple(
+        FileChange(
+            os.fsdecode(path),
+            contents[before.get(path, none)[0]],
+            contents[after.get(path, none)[0]],
+            after.get(path, none)[1] == EXECUTABLE_MODE,
+        )
+        for path in paths
+    )
 
 
 def user_settings(git: GitRepository) -> Mapping[str, str]:

@@ -51,7 +51,7 @@ from agent.run.prompting import (
     with_code,
 )
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.run.reproducing import Reproduction, as_patch, grade, reproduce
+from agent.run.reproducing import Reproduction, as_patch, can_be_graded, grade, reproduce
 from agent.settings import WIDER_TOKENS
 from agent.types import (
     AppliedPatch,
@@ -348,8 +348,7 @@ class _Run:
 
         One that fails with the patch is told to one repair call, if one is left.
         """
-        assert done.report is not None
-        if done.status is not Status.ACCEPTED or done.report.evidence == "given":
+        if not can_be_graded(done):
             return
         self.announce(done, "one call for an independent test")
         try:

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.errors import BudgetExceeded, Status
+from agent.errors import BudgetExceeded, PatchshotError, Status
 from agent.patching import read_test, schema_of_test, unified_diff
+from agent.retrieval.context import CodeRequests
 from agent.run.attempts import Attempt
 from agent.run.calls import Calls
+from agent.run.context_steps import ContextSteps
+from agent.run.policy import SolveOptions
 from agent.run.prompting import reproduction_prompt, second_reproduction_prompt
+from agent.run.record import Ledger, StageTimer
+from agent.settings import WIDER_TOKENS
 from agent.types import (
     BAD_OUTCOMES,
     AppliedPatch,
@@ -21,13 +26,14 @@ from agent.types import (
     ContextBundle,
     FileChange,
     OutdatedTest,
+    Problem,
     Prompt,
     ReproductionTest,
     TestRun,
     Verdict,
 )
 from agent.types.events import Notice
-from agent.types.protocols import Validator
+from agent.types.protocols import Services, Snapshot, Validator
 from agent.verify import (
     find_test_hints,
     first_failure,
@@ -131,6 +137,36 @@ async def grade(
         line = f"An independent test fails with the patch, which rejects nothing: {first}"
         return _with_line(attempt, line), replace(attempt, report=refuted)
     return _with_line(attempt, f"The independent test shows nothing: {first}"), None
+
+
+async def grade_by_model(
+    attempt: Attempt,
+    problem: Problem,
+    snapshot: Snapshot,
+    services: Services,
+    options: SolveOptions,
+    ledger: Ledger,
+) -> Attempt:
+    """Return an attempt of `verify` with what an independent test shows, if it is accepted."""
+    if not can_be_graded(attempt):
+        return attempt
+    timer = StageTimer(services.reporter, ledger)
+    context = ContextSteps(problem, snapshot, snapshot, services, options.packing, ledger, timer)
+    try:
+        await context.rank()
+        await context.pack(options.packing)
+        requests = CodeRequests(snapshot, services.counter, services.chunker, WIDER_TOKENS)
+        calls = Calls(services, context, requests, options.max_output_tokens)
+        graded, _ = await grade(attempt, await reproduce(calls), services.validator)
+    except PatchshotError as error:
+        return _with_line(attempt, f"No independent test: {error}.")
+    return graded
+
+
+def can_be_graded(attempt: Attempt) -> bool:
+    """Whether an independent test may say more of an attempt than is known."""
+    given = attempt.report is not None and attempt.report.evidence == "given"
+    return attempt.status is Status.ACCEPTED and not given
 
 
 def _with_line(attempt: Attempt, line: str) -> Attempt:

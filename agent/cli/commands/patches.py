@@ -229,15 +229,22 @@ def _read_reply(source: str, option: str) -> str:
     settings=options.CHECK_SETTINGS,
     prints_record=True,
     ending="""
-    Example, with a diff made by `git diff main > fix.diff`:
+    Examples, the first with a diff made by `git diff main > fix.diff`:
       agent verify fix.diff --commit main --problem issue.md
+      agent verify --base main --head HEAD --problem owner/name#123
 
-    The patch may bring the test that shows the fault. --test names it if there
-    are several. Exit codes are those of `agent solve`.
+    --evidence independent, with a model and --problem, adds a test that a model
+    writes from the issue alone. The patch may bring the test that shows the
+    fault. --test names it if there are several. Exit codes are those of
+    `agent solve`.
     """,
 )
 @click.argument("patch", metavar="DIFF", required=False)
 @options.text("--diff", "TEXT", "The patch, as DIFF: a file, or `-` for stdin.")
+@options.text("--base", "REF", "In place of DIFF: judge what --head changed since it left REF.")
+@options.text(
+    "--head", "REF", "The commit to judge with --base.", default="HEAD", show_default=True
+)
 @options.text("--problem", "TEXT", "The issue, which helps to choose tests: a file, `-`, or a URL.")
 @options.text("--test", "PATH", "The test file of the patch that shows the fault.")
 @options.base
@@ -249,21 +256,28 @@ def verify_command(
     flags: Mapping[str, Any],
     patch: str | None,
     diff: str | None,
+    base: str | None,
+    head: str,
     problem: str | None,
     json: bool,
     quiet: bool,
     **given: Any,
 ) -> int:
-    """Judge a patch: apply it in the sandbox and run the tests before and after; no model call."""
+    """Judge a patch: apply it in the sandbox and run the tests before and after."""
     from agent.api import verify
 
-    source = common.one_of("the patch", "agent verify DIFF, or --diff", patch, diff)
+    source = common.one_of("the patch", "agent verify DIFF, or --diff or --base", patch, diff, base)
     if source == "-" == problem:
         raise ConfigurationError("--diff and --problem cannot both be read from stdin")
-    text_of_patch = _read_reply(source, "--diff")
+    if base is None:
+        judged: str | AppliedPatch = _read_reply(source, "--diff")
+    elif given["commit"]:
+        raise ConfigurationError("--base says what the patch begins at: leave out --commit")
+    else:
+        judged, given["commit"] = _range(given["repo"], base, head)
     text = common.load_problem(problem).text if problem else ""
     with common.reporting(quiet=quiet) as reporter:
-        record = verify(text_of_patch, problem=text, on_event=reporter, **given, **flags)
+        record = verify(judged, problem=text, on_event=reporter, **given, **flags)
     accept = bool(flags.get("accept_unverified"))
     record = record.as_printed(accept_unverified=accept, redact=common.make_redactor())
     if json:
@@ -275,6 +289,18 @@ def verify_command(
     if not quiet or record.status is not Status.ACCEPTED:
         say(common.in_words(record, has_patch=False))
     return record.exit_code
+
+
+def _range(repo: Path, base: str, head: str) -> tuple[AppliedPatch, str]:
+    """Return what `head` changed since it left `base`, and that commit. Raises RepositoryError."""
+    from agent.patching import unified_diff
+    from agent.repository import changes_between, open_repository
+
+    with open_repository(repo) as git:
+        start, changes = changes_between(git, base, head)
+    if not changes:
+        raise RepositoryError(f"{head} changes no file since it left {base}: nothing to judge")
+    return AppliedPatch(changes, unified_diff(changes), ()), start
 
 
 @options.command(
