@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import patchshot
@@ -111,3 +112,29 @@ def test_a_call_that_cannot_work_says_what_to_do(user: User) -> None:
         patchshot.solve(ISSUE, user.repository, max_cots=1)
     with pytest.raises(patchshot.ConfigurationError, match="await solve_async"):
         asyncio.run(block())
+
+
+def test_a_branch_is_judged_from_where_it_left_the_base(user: User) -> None:
+    git = partial(run_git, user.repository)
+    git("checkout", "-q", "-b", "fix")
+    (user.repository / "shop.py").write_text(FIXED)
+    git("commit", "-qam", "fix")
+    git("checkout", "-q", "-")
+    (user.repository / "other.py").write_text("later = 1\n")
+    git("add", "other.py")
+    git("commit", "-qm", "later")
+    options = ("verify", "--base", "HEAD", "--head", "fix", "--repo", str(user.repository))
+    plain = user.read(*options)
+    assert (plain["verdict"], plain["usage"]["calls"]) == ("not-regressed", 0)
+    assert "other.py" not in plain["diff"]
+    issue = str(user.issue)
+    test = json.dumps({"reproduction_test": {"path": "tests/test_double.py", "content": TEST}})
+    asked = ("--problem", issue, "--evidence", "independent", "--json")
+    done, provider = user.ask([test], *options, *asked)
+    graded = json.loads(done.stdout)
+    assert (graded["verdict"], graded["evidence"]) == ("verified", "independent"), done.stderr
+    assert graded["attempts"][0]["validation"]["fail_to_pass"]
+    [chat] = provider.chats
+    assert "number * 3" in chat.prompt
+    assert "number * 2" not in chat.prompt
+    assert user.run(*options[:2], "fix", *options[3:]).returncode == 2  # nothing to judge
