@@ -142,7 +142,6 @@ async def verify_async(
         attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
     ledger.record(attempt)
     options = solve_options(target.settings, issue)
-    model = None
     if attempt.patch is not None:
         parts = (target.settings, issue, target.snapshot, target.report)
         async with AsyncExitStack() as stack:
@@ -150,7 +149,7 @@ async def verify_async(
             if options.independent and problem.strip():
                 opened = open_services(*parts, ledger, project=project)
                 services = await stack.enter_async_context(opened)
-                validator, model = services.validator, services.chat.model
+                validator = services.validator
             else:
                 validator = await open_validator(stack, *parts, project=project)
             report = await validator.validate(attempt.patch, _shown_by(attempt, test))
@@ -165,7 +164,6 @@ async def verify_async(
         ledger,
         status=attempt.status,
         message=attempt.reason,
-        model=model,
         commit=target.snapshot.commit,
         dirty=target.snapshot.dirty,
     )

@@ -19,10 +19,7 @@ __all__ = ["app"]
 # What the colon names is the command.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "solve": ("solve:solve_command", "Solve an issue; the diff goes to stdout."),
-    "reproduce": (
-        "reproduce:reproduce_command",
-        "Write a test that fails for an issue's reason.",
-    ),
+    "reproduce": ("reproduce:reproduce_command", "Write a test that shows an issue."),
     "apply": ("patches:apply_command", "Apply a kept run, or a saved model reply."),
     "undo": ("patches:undo_command", "Take back what --apply wrote."),
     "runs": ("runs:runs_command", "List the runs that are kept on this machine."),

@@ -26,11 +26,6 @@ PATCH_SETTINGS = ("allow", "include_test")
 SOLVE_SETTINGS = tuple(
     name for name in Settings.model_fields if option_of(name).commands in ("all", "solve")
 )
-REPRODUCE_SETTINGS = (
-    "model", "base_url", "max_output_tokens", *CONTEXT_SETTINGS, "timeout", "max_cost",
-    "max_tokens", "max_calls", "test_cmd", "setup_cmd", "test_timeout", "python", "environments",
-    *SANDBOX_SETTINGS, "unsafe_no_sandbox", "keep",
-)  # fmt: skip
 BATCH_SETTINGS = tuple(name for name in SOLVE_SETTINGS if option_of(name).commands == "all")
 CHECK_SETTINGS = (
     "allow",

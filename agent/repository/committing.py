@@ -111,6 +111,9 @@ def commit_changes(
     return commit
 
 
+_NO_FILES = (SYMLINK_MODE, SUBMODULE_MODE)
+
+
 def changes_between(git: GitRepository, base: str, head: str) -> tuple[str, tuple[FileChange, ...]]:
     """Return where `head` left `base`, and what it changes from there, in order of path.
 
@@ -121,27 +124,17 @@ def changes_between(git: GitRepository, base: str, head: str) -> tuple[str, tupl
     start = output.stdout.decode("ascii", "replace").strip()
     if output.code != 0 or not start:
         raise RepositoryError(f"{base} and {head} have no commit in common here: fetch the history")
-    before, after = (
-        {
-            e.path: (e.oid, e.mode)
-            for e in git.tree(commit, sizes=False)
-            if e.mode not in (SYMLINK_MODE, SUBMODULE_MODE)
-        }
-        for commit in (start, tip)
-    )
-    paths = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
-    oids = sorted({side[p][0] for side in (before, after) for p in paths if p in side})
-    contents: dict[str, bytes | None] = {"": None, **git.blobs(oids)}
-    none = ("", "")
-    return start, tuple(
-        FileChange(
-            os.fsdecode(path),
-            contents[before.get(path, none)[0]],
-            contents[after.get(path, none)[0]],
-            after.get(path, none)[1] == EXECUTABLE_MODE,
-        )
-        for path in paths
-    )
+    before, after = ({e.path: e for e in git.tree(one, sizes=False)} for one in (start, tip))
+    links = {p for side in (before, after) for p, e in side.items() if e.mode in _NO_FILES}
+    paths = sorted({p for p in {*before, *after} if before.get(p) != after.get(p)} - links)
+    entries = [(path, before.get(path), after.get(path)) for path in paths]
+    contents = git.blobs(sorted({e.oid for _, *sides in entries for e in sides if e}))
+
+    def change(path: bytes, old: TreeEntry | None, new: TreeEntry | None) -> FileChange:
+        was, now = (contents[e.oid] if e else None for e in (old, new))
+        return FileChange(os.fsdecode(path), was, now, bool(new and new.mode == EXECUTABLE_MODE))
+
+    return start, tuple(change(*entry) for entry in entries)
 
 
 def user_settings(git: GitRepository) -> Mapping[str, str]:

@@ -83,12 +83,10 @@ async def solve(
     ledger: Ledger,
     *,
     going_on: OpenPrompt | None = None,
-    reproduces: bool = False,
 ) -> RunRecord:
     """Run all steps. The errors of `agent.errors` end as a status, not as an exception.
 
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
-    `reproduces`: the run makes a test of the issue alone, and no patch.
     """
     timer = StageTimer(services.reporter, ledger)
     context = ContextSteps(problem, snapshot, snapshot, services, options.packing, ledger, timer)
@@ -98,7 +96,7 @@ async def solve(
     try:
         async with asyncio.timeout(options.timeout) as limit:
             ledger.on_wait = partial(_extend, limit)
-            if reproduces:
+            if options.reproduces:
                 return run.result(*await run.write_test())
             await run.attempt_until_done()
         return run.result(*outcome(ledger.attempts))

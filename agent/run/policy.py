@@ -51,6 +51,7 @@ class SolveOptions:
     repairs: int = 1
     code_rounds: int = CODE_ROUNDS  # calls with code that a reply asks for
     another_test: bool = True
+    reproduces: bool = False  # make a test of the issue alone, and no patch
     independent: bool = False  # a test from the issue alone grades an accepted patch
     max_steps: int = MAX_STEPS  # of the iterative mode
     history_tokens: int = HISTORY_TOKENS  # of the conversation of the iterative mode

@@ -57,19 +57,19 @@ async def reproduce(calls: Calls) -> Reproduction:
     """Ask for a test, and once more if it does not fail on the base for the issue's reason."""
     context, counter = calls.context, calls.services.counter
     hints = find_test_hints(context.problem, context.ranking, context.view, counter)
-    prompts: list[Prompt] = []
 
-    def first(bundle: ContextBundle) -> Prompt:
-        prompts.append(reproduction_prompt(context.problem, bundle, hints, counter))
-        return prompts[-1]
+    def build(bundle: ContextBundle) -> Prompt:
+        return reproduction_prompt(context.problem, bundle, hints, counter)
 
-    completion = await calls.call(first, schema_of_test())
+    completion = await calls.call(build, schema_of_test())
     tried = await _tried(completion, calls)
     if tried.test is None or tried.status in (Status.ACCEPTED, Status.UNVERIFIED):
         return tried
     calls.services.reporter(Notice(f"{tried.reason}; one second try", "warning"))
     output = tried.run.output_tail if tried.run else ""
-    again = second_reproduction_prompt(prompts[-1], completion, tried.reason, output, counter)
+    again = second_reproduction_prompt(
+        build(context.bundle), completion, tried.reason, output, counter
+    )
     try:
         return await _tried(await calls.send(again, schema_of_test()), calls)
     except BudgetExceeded:
@@ -125,9 +125,8 @@ async def grade(
     other = await validator.validate(replace(patch, changes=source), test, (), outdated)
     first = other.reason.partition("\n")[0]
     if other.verdict is Verdict.VERIFIED and (report.lacks_test or report.evidence):
-        graded = replace(
-            other if report.lacks_test else report, evidence="independent", notes=report.notes
-        )
+        base = other if report.lacks_test else report
+        graded = replace(base, evidence="independent", notes=report.notes)
         line = f"An independent test fails on the base and passes with the patch: {test.path}."
         return _with_line(replace(attempt, report=graded), line), None
     if other.verdict is Verdict.REGRESSED and not other.newly_failing:

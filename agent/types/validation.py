@@ -100,9 +100,7 @@ class ValidationReport:
     reproduction_after: TestRun | None = None
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
-    # Of VERIFIED: "given" (named or red before), "independent" (written from the issue alone), or
-    # "own" (the reply's test).
-    evidence: str = ""
+    evidence: str = ""  # of VERIFIED: "given" (named or red before), "independent" or "own"
     lacks_test: bool = False  # a reproduction test that holds would make it VERIFIED
     outdated: tuple[OutdatedFinding, ...] = ()
     whole: TestRun | None = None  # with the patch's own changes to tests and configuration

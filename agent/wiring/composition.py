@@ -212,14 +212,13 @@ def solve_options(
     """Return the pipeline options of the settings; `another_test`: a call for one may follow."""
     from agent.run.policy import SolveOptions
 
-    asks = another_test and may_ask_for_test(settings, problem)
     retrieval_options(settings)  # unknown names are rejected before the first model call
     return SolveOptions(
         packing=packing_options(settings),
         locate=settings.locate,
         repairs=settings.repairs,
-        another_test=asks,
-        independent=asks and settings.evidence == "independent",
+        another_test=another_test and may_ask_for_test(settings, problem),
+        independent=settings.evidence == "independent" and may_ask_for_test(settings, problem),
         max_steps=settings.max_steps,
         max_output_tokens=settings.max_output_tokens,
         timeout=settings.timeout,

@@ -9,7 +9,7 @@ import click
 
 from agent.cli import options
 from agent.cli.commands import common
-from agent.cli.commands.solve import check_options, solve_problem
+from agent.cli.commands.solve import solve_problem
 
 # A run of one or two calls.
 _LIMITS = {"max_steps": 0, "repairs": 0, "locate": "never", "evidence": "own"}
@@ -17,7 +17,7 @@ _LIMITS = {"max_steps": 0, "repairs": 0, "locate": "never", "evidence": "own"}
 
 @options.command(
     "reproduce",
-    settings=options.REPRODUCE_SETTINGS,
+    settings=options.CHECK_SETTINGS,
     rare=(
         "problem",
         "commit",
@@ -63,6 +63,5 @@ def reproduce_command(
     ISSUE is as for `agent solve`. The model sees the issue and code, and no patch.
     """
     source = common.one_of("the issue", "agent reproduce ISSUE, or --problem", issue, problem)
-    check_options(given)
     text = common.load_problem(source, text=issue is not None)
     return solve_problem(text, {**flags, **_LIMITS}, {**given, "problem": source}, reproduces=True)

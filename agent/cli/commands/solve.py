@@ -91,18 +91,8 @@ def solve_command(
 ) -> int:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
     source = common.one_of("the issue", "agent solve ISSUE, or --problem", issue, problem)
-    check_options(given)
     text = common.load_problem(source, text=issue is not None)
     return solve_problem(text, flags, {**given, "problem": source})
-
-
-def check_options(given: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for options that exclude each other."""
-    for one, other in (("record", "replay"), ("apply", "commit"), ("apply", "branch")):
-        if given[one] and given[other]:
-            raise ConfigurationError(f"--{one} and --{other} exclude each other: give one of them")
-    if given["record"] and given["record"].exists() and given["record"].stat().st_size:
-        raise ConfigurationError(f"--record {given['record']}: the file exists; name another one")
 
 
 def solve_problem(
@@ -121,6 +111,11 @@ def solve_problem(
     from agent.wiring import Ahead, known_tests, solve_options
 
     given, quiet = arguments.get, arguments["quiet"]
+    for one, other in (("record", "replay"), ("apply", "commit"), ("apply", "branch")):
+        if given(one) and given(other):
+            raise ConfigurationError(f"--{one} and --{other} exclude each other: give one of them")
+    if (tape := given("record")) and tape.exists() and tape.stat().st_size:
+        raise ConfigurationError(f"--record {tape}: the file exists; name another one")
     settings = common.load_settings(flags, repository=arguments["repo"])
     update = {"include_test": output.includes_test(settings, arguments)}
     settings = settings.model_copy(update=update)
@@ -140,7 +135,7 @@ def solve_problem(
         if plan is not None:
             output.announce_publication(plan, snapshot, reporter)
         limits = solve_options(settings, problem, another_test=retried is None)
-        limits = replace(limits, files=given("files", ()))
+        limits = replace(limits, files=given("files", ()), reproduces=reproduces)
         opening = _opening(retried, comment) if retried else None
 
         async def solve(gate: ReplyGate | None) -> RunRecord:
@@ -161,15 +156,7 @@ def solve_problem(
                 streaming=sys.stderr.isatty() and not quiet,
                 project=given("project"),
             ) as parts:
-                return await solve(
-                    problem,
-                    snapshot,
-                    parts,
-                    limits,
-                    ledger,
-                    going_on=opening,
-                    reproduces=reproduces,
-                )
+                return await solve(problem, snapshot, parts, limits, ledger, going_on=opening)
 
         with contextlib.ExitStack() as stack:
             keeper: RunKeeper | None = None

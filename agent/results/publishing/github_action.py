@@ -41,7 +41,6 @@ _RAISED_BY = {
     "not-regressed": "a test that fails on the base and passes with the change",
     "unverified": "tests that can run here (the input `setup`)",
     "regressed": "a change with which the tests named above pass",
-    "broken-syntax": "files that parse",
     "suspect": "a change that leaves its tests and their runner alone",
 }
 
