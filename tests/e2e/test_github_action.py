@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.conftest import ROOT, run_git
+from tests.conftest import ROOT
 from tests.support.action_runner import ActionRunner, read_action
 from tests.support.agent_process import agent_environment
 from tests.support.forge_server import ForgeServer
-from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
@@ -66,8 +64,9 @@ class Job:
         more = {"PATCHSHOT_ACCEPT_UNVERIFIED": "true" if accept else "false", **(variables or {})}
         self.runner.variables = {**self.runner.variables, **more}
         with self.provider:
-            server = {"base_url": self.provider.base_url, "api_key": "model-key"}
-            return self.runner.run(**{"model": "scripted", **server, **inputs})
+            return self.runner.run(
+                model="scripted", base_url=self.provider.base_url, api_key="model-key", **inputs
+            )
 
 
 @pytest.fixture
@@ -112,11 +111,6 @@ def test_the_documented_workflow_asks_for_no_more_than_it_needs() -> None:
     assert workflow["permissions"] == needed
     assert workflow[True] == {"issues": {"types": ["labeled"]}}  # YAML 1.1 reads `on` as true
     [job] = workflow["jobs"].values()
-    pages = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert [page.count("\n") <= 20 for page in pages] == [True, True]
-    judging = yaml.safe_load(pages[1])
-    reading = {"contents": "read", "issues": "read", "pull-requests": "write"}
-    assert (judging["permissions"], judging[True]) == (reading, "pull_request")
     assert "github.event.label.name" in job["if"]
     assert job["concurrency"]
     given = next(step["with"] for step in job["steps"] if "patchshot" in step["uses"])
@@ -177,59 +171,3 @@ def test_a_stranger_starts_no_run(job: Job, variables: Mapping[str, str], messag
     assert message in job.runner.log
     assert not job.provider.chats
     assert not job.forge.comments
-
-
-RED = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
-IN_SANDBOX = {"PATCHSHOT_TESTS": "true", "GITHUB_EVENT_NAME": "pull_request"}
-
-
-def open_pull_request(job: Job, **files: str) -> str:
-    """Commit files on a branch, and return the path of the event that GitHub sends."""
-    git = partial(run_git, job.repository)
-    base = git("rev-parse", "HEAD").strip()
-    git("checkout", "-q", "-b", "fix")
-    for name, text in files.items():
-        (job.repository / f"{name}.py").write_text(text)
-    git("add", "-A")
-    git("commit", "-qm", HOSTILE)
-    head = git("rev-parse", "HEAD").strip()
-    pull = {"number": 7, "title": HOSTILE, "body": "Fixes #12"}
-    event = job.runner.folder / "event.json"
-    sides = {"base": {"sha": base}, "head": {"sha": head}}
-    event.write_text(json.dumps({"pull_request": {**pull, **sides}}))
-    return str(event)
-
-
-@pytest.mark.parametrize("model", ["", "scripted"])
-@slow
-def test_a_pull_request_is_judged_in_a_comment(job: Job, model: str) -> None:
-    require_bwrap()
-    fixed = FILES["calc.py"].replace("-", "+")
-    test = {} if model else {"test_calc": RED}
-    event = open_pull_request(job, calc=fixed, **test)
-    path = {"path": "test_add.py", "content": RED}
-    job.provider = ScriptedProvider([json.dumps({"reproduction_test": path})])
-    variables = {**IN_SANDBOX, "GITHUB_EVENT_PATH": event}
-    assert job.run(variables=variables, mode="verify", model=model) == 0, job.runner.log
-    [(number, body)] = job.forge.comments
-    assert number == 7
-    grade = "independent test" if model else "own test"
-    assert body.startswith(f"**VERIFIED ({grade})**"), job.runner.log
-    assert "test_add" in body
-    assert "What would raise it: " in body
-    assert job.runner.outputs == {"verdict": "verified", "pull-request": ""}
-    assert len(job.provider.chats) == bool(model)
-
-
-@slow
-def test_a_pull_request_that_breaks_tests_fails_the_job(job: Job) -> None:
-    require_bwrap()
-    (job.repository / "test_old.py").write_text(RED.replace("(2, 3) == 5", "(2, 0) == 2"))
-    run_git(job.repository, "add", "-A")
-    run_git(job.repository, "commit", "-qm", "old")
-    event = open_pull_request(job, calc="def add(a, b):\n    return 0\n")
-    job.forge.refuse_comments = True  # a fork's token
-    variables = {**IN_SANDBOX, "GITHUB_EVENT_PATH": event}
-    assert job.run(variables=variables, mode="verify", model="") == 6, job.runner.log
-    assert "no comment: " in job.runner.log
-    assert "REGRESSED" in (job.runner.folder / "summary.md").read_text()

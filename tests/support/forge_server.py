@@ -30,7 +30,6 @@ class ForgeServer(HttpServer):
         self.project = project
         self.token = "forge-token-0123456789abcdef"
         self.refuse_requests = 0
-        self.refuse_comments = False
         self.opened: list[dict[str, Any]] = []
         self.comments: list[tuple[int, str]] = []
         self.issues: dict[int, tuple[str, str]] = {}
@@ -89,8 +88,6 @@ class ForgeServer(HttpServer):
             case ["issues", number] if int(number) in self.issues:
                 title, body = self.issues[int(number)]
                 return 200, {"title": title, "body": body}
-            case ["issues", _, "comments"] if self.refuse_comments:
-                return 403, {"message": "Resource not accessible by integration"}
             case ["issues", number, "comments"]:
                 self.comments.append((int(number), request.json["body"]))
                 return 201, {"html_url": f"{self.url}/{self.project}/issues/{number}#comment"}

@@ -1,20 +1,18 @@
-"""What `action.yml` runs: solve an issue, or judge a pull request, and say what was found there.
+"""What `action.yml` runs: solve an issue, then open a pull request, or comment what was found.
 
     python -I -m agent.results.publishing.github_action # -I: the target's modules are not imported
 
-It reads ISSUE (a number or a text), MODE (`pr`, `comment` or `verify`), REPORT (the page to write)
-and GitHub's own variables. A run that an issue starts goes on only for users with write access,
-since each run costs money. A pull request from a fork has no key, and so no model.
+It reads ISSUE (a number or a text), MODE (`pr` or `comment`), REPORT (the page to write) and
+GitHub's own variables. A run that an issue starts goes on only for users with write access, since
+each run costs money.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent.errors import ConfigurationError, ForgeError, PatchshotError, Status
@@ -31,6 +29,7 @@ _SECONDS = 6 * 3600
 # The triggers whose users GitHub itself restricts to people who may change the repository.
 _EVENTS = ("issues", "workflow_dispatch")
 
+<<<<<<< HEAD
 # Words by which a pull request names its issue (docs.github.com, "Linking a pull request").
 _CLOSES = re.compile(r"\b(?:close|fix|resolve)(?:[sd]|es|ed)?:? +#(\d+)\b", re.IGNORECASE)
 
@@ -44,6 +43,8 @@ _RAISED_BY = {
     "suspect": "a change that leaves its tests and their runner alone",
 }
 
+=======
+>>>>>>> parent of e8a50bf0 (The action judges pull requests: mode verify)
 # Ends that say nothing about the issue: something is wrong with the job.
 _BROKEN = (Status.CRASHED, Status.USAGE, Status.PROVIDER, Status.SANDBOX, Status.INTERRUPTED)
 
@@ -61,10 +62,8 @@ def main() -> int:
 
 def _run(given: Mapping[str, str]) -> int:
     issue, mode = given.get("ISSUE", "").strip(), given.get("MODE", "pr")
-    if mode == "verify":
-        return _judge(issue, given)
     if not issue or mode not in ("pr", "comment"):
-        raise ConfigurationError("the action needs an issue, and the mode pr, comment or verify")
+        raise ConfigurationError("the action needs an issue, and the mode pr or comment")
     project = given.get("GITHUB_REPOSITORY", "")
     forge = find_forge(f"{given.get('GITHUB_SERVER_URL', 'https://github.com')}/{project}")
     _check_event(forge, given)
@@ -82,36 +81,6 @@ def _run(given: Mapping[str, str]) -> int:
     return 0
 
 
-def _judge(issue: str, given: Mapping[str, str]) -> int:
-    """Judge the pull request of the event, and comment there. A bad verdict fails the job."""
-    if given.get("GITHUB_EVENT_NAME") != "pull_request":
-        raise ForgeError("the mode verify is for the event pull_request only")
-    event = json.loads(Path(given["GITHUB_EVENT_PATH"]).read_bytes())
-    pull, project = event["pull_request"], given.get("GITHUB_REPOSITORY", "")
-    text = f"{pull['title']}\n\n{pull['body'] or ''}"
-    closes = _CLOSES.search(text)
-    number = issue or (closes[1] if closes else "")
-    source = f"{project}#{number}" if number.isdigit() else "-"
-    command = ["verify", "--base", pull["base"]["sha"], "--head", pull["head"]["sha"]]
-    if given.get("PATCHSHOT_MODEL"):
-        command += ["--evidence", "independent"]
-    result = _agent([*command, "--problem", source, "--json"], issue or text, given)
-    _tell(given, "GITHUB_OUTPUT", f"verdict={result.verdict or ''}\npull-request=\n")
-    said = Redactor(secret_values())(describe_result(result))
-    raised = _RAISED_BY.get(result.evidence or result.verdict or "", "")
-    if raised:
-        said += f"\nWhat would raise it: {raised}.\n"
-    _tell(given, "GITHUB_STEP_SUMMARY", said)
-    if result.status not in _BROKEN:
-        try:
-            forge = find_forge(f"{given.get('GITHUB_SERVER_URL', 'https://github.com')}/{project}")
-            forge.comment(int(pull["number"]), said)
-        except ForgeError as error:  # a token of a fork may only read
-            say(f"no comment: {error}; the summary of the job says the same")
-    accepted = result.status in (Status.ACCEPTED, Status.UNVERIFIED)
-    return 0 if accepted else result.exit_code
-
-
 def _check_event(forge: Forge, given: Mapping[str, str]) -> None:
     """Refuse triggers that a stranger can pull. Raises ForgeError."""
     event = given.get("GITHUB_EVENT_NAME", "")
@@ -126,24 +95,19 @@ def _check_event(forge: Forge, given: Mapping[str, str]) -> None:
 
 
 def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> RunRecord:
-    command = ["solve", "--problem", source, "--json"]
+    command = [sys.executable, "-I", "-m", "agent", "solve", "--problem", source, "--json"]
     command += ["--dirty", "ignore"]  # what the job installed is no part of the project
     if mode == "pr":
         name = source.rpartition("#")[2] if "#" in source else "text"
         branch = f"patchshot/issue-{name}-{given.get('GITHUB_RUN_NUMBER', '1')}"
         command += ["--branch", branch, "--pr"]
-    return _agent(command, text, given)
-
-
-def _agent(command: Sequence[str], text: str, given: Mapping[str, str]) -> RunRecord:
-    """Run a command of `agent` with a text as its input, and return its result."""
     who = {
         f"GIT_{role}_{part}": value
         for role in ("AUTHOR", "COMMITTER")
         for part, value in zip(("NAME", "EMAIL"), _BOT, strict=True)
     }
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "agent", *command],
+        command,
         input=text.encode("utf-8", "replace"),
         stdout=subprocess.PIPE,
         env={**who, **given},
@@ -151,9 +115,7 @@ def _agent(command: Sequence[str], text: str, given: Mapping[str, str]) -> RunRe
         check=False,
     )
     if not done.stdout:
-        raise ConfigurationError(
-            f"agent {command[0]} ended with exit code {done.returncode}: see above"
-        )
+        raise ConfigurationError(f"agent solve ended with exit code {done.returncode}: see above")
     if given.get("REPORT"):
         _report(done.stdout, Path(given["REPORT"]))
     return RunRecord.model_validate_json(done.stdout)
