@@ -29,22 +29,6 @@ _SECONDS = 6 * 3600
 # The triggers whose users GitHub itself restricts to people who may change the repository.
 _EVENTS = ("issues", "workflow_dispatch")
 
-<<<<<<< HEAD
-# Words by which a pull request names its issue (docs.github.com, "Linking a pull request").
-_CLOSES = re.compile(r"\b(?:close|fix|resolve)(?:[sd]|es|ed)?:? +#(\d+)\b", re.IGNORECASE)
-
-# What would raise the verdict, by verdict, and by evidence where it is VERIFIED.
-_RAISED_BY = {
-    "own": "an independent test (give the action a model), or one that the project already has",
-    "independent": "a test that the project already has, or that is named by hand",
-    "not-regressed": "a test that fails on the base and passes with the change",
-    "unverified": "tests that can run here (the input `setup`)",
-    "regressed": "a change with which the tests named above pass",
-    "suspect": "a change that leaves its tests and their runner alone",
-}
-
-=======
->>>>>>> parent of e8a50bf0 (The action judges pull requests: mode verify)
 # Ends that say nothing about the issue: something is wrong with the job.
 _BROKEN = (Status.CRASHED, Status.USAGE, Status.PROVIDER, Status.SANDBOX, Status.INTERRUPTED)
 
