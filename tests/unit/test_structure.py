@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 GOALS = {"lines": 58_000, "modules": 300, "modules that solve loads": 190, "test lines": 50_000}
 
 LINES = {
-    "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 490,
+    "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 510,
     "agent/batch": 1_680,
-    "agent/cli": 3_490,
+    "agent/cli": 3_450,
     "agent/datasets": 510,
     "agent/evaluation": 2_100,
     "agent/iterative": 1_040,
@@ -32,10 +32,10 @@ LINES = {
     "agent/miner": 900,
     "agent/patching": 5_230,
     "agent/report": 940,
-    "agent/repository": 2_460,
+    "agent/repository": 2_490,
     "agent/results": 1_790,
     "agent/retrieval": 8_320,
-    "agent/run": 2_740,
+    "agent/run": 2_730,
     "agent/search": 4_530,
     "agent/settings": 650,
     "agent/shared": 1_850,
@@ -46,7 +46,7 @@ LINES = {
 }
 MOST_MODULES = 272
 MOST_LOADED = 190
-MOST_TEST_LINES = 48_720
+MOST_TEST_LINES = 48_750
 MOST_BENCHMARK_LINES = 5_500
 MOST_FIELDS = MOST_OPTIONS = 55
 MOST_DEPENDENCIES = 22
