@@ -85,7 +85,7 @@ class EditSession:
                 return self._replace_lines(index, path, edit)
 
     def _create(self, path: str, content: str) -> AppliedEdit | Miss:
-        data = _encoded(content)
+        data = _hidden(content) or _encoded(content)
         if isinstance(data, Miss):
             return data
         refusal = self.tree.no_room(path, data, self.allow)
@@ -128,7 +128,7 @@ class EditSession:
         return AppliedEdit(0, target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> AppliedEdit | Miss:
-        file = self._editable(path, edit.replace, edit.search)
+        file = self._editable(path, edit.replace)
         if isinstance(file, Miss):
             return file
         shown = [(self._moved(path, a), self._moved(path, b)) for a, b in self.shown.get(path, ())]
@@ -190,12 +190,15 @@ class EditSession:
 
     def _splice(self, index: int, path: str, file: FileText, place: Located) -> AppliedEdit | Miss:
         match = place.match
+        old = file.text[match.start : match.end]
+        hidden = _hidden(match.replacement, old)
+        if hidden is not None:
+            return hidden
         new = file.splice(match.start, match.end, match.replacement)
         if not isinstance(new, Spliced):
             return Miss("not-text", new)
         if place.tier is MatchTier.ALREADY_APPLIED or new.data == file.data:
             return AppliedEdit(0, path, MatchTier.ALREADY_APPLIED, file.line_at(match.start))
-        old = file.text[match.start : match.end]
         added = match.replacement.count("\n") - old.count("\n")
         self.shifts.setdefault(path, []).append((file.line_at(match.start), added))
         self.tree.put(path, new.data)
@@ -214,13 +217,10 @@ class EditSession:
             return data
         return open_text(data, python=self.tree.language(path) == "python") or _NOT_TEXT
 
-    def _editable(self, path: str, new: str, old: str | None = None) -> FileText | Miss:
-        """Return a file if a text may be written into it, in the place of `old` or of anything."""
-        file = self._text(path)
-        if isinstance(file, Miss):
-            return file
-        written = _encoded(new, before=file.text if old is None else old)
-        return written if isinstance(written, Miss) else file
+    def _editable(self, path: str, new: str) -> FileText | Miss:
+        """Return a file if a text of this size may be written into it."""
+        written = _encoded(new)
+        return written if isinstance(written, Miss) else self._text(path)
 
     def _path_of(self, index: int, edit: Edit) -> str | Miss:
         path = check_path(edit.path, allow=self.allow)
@@ -282,12 +282,16 @@ _NOT_TEXT = Miss("not-text", "the file is binary or not decodable; it cannot be 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def _encoded(text: str, *, before: str = "") -> bytes | Miss:
-    """Encode a text that may be written into a source file. `before`: the text that it replaces."""
+def _hidden(text: str, before: str = "") -> Miss | None:
+    """Refuse characters that hide what code does. `before`: the text that is replaced."""
     hidden = next((c for c in text if c == "\0" or (c in _DIRECTIONS and c not in before)), None)
-    if hidden is not None:
-        reason = f"the new text has U+{ord(hidden):04X}, which hides what code does"
-        return Miss("not-text", reason, advice="write an escape sequence")
+    if hidden is None:
+        return None
+    reason = f"the new text has U+{ord(hidden):04X}, which hides what code does"
+    return Miss("not-text", reason, advice="write an escape sequence")
+
+
+def _encoded(text: str) -> bytes | Miss:
     try:
         data = text.encode()
     except UnicodeEncodeError:

@@ -106,3 +106,10 @@ def test_a_function_that_was_not_wholly_shown_is_not_replaced() -> None:
     assert isinstance(done, ApplyFailure)
     assert done.failures[0].kind == "not-shown"
     assert "return 9" in after(applied("a.py", PYTHON, "west", new, {"a.py": [(22, 23)]}))
+
+
+@pytest.mark.parametrize(("holder", "refused"), [("return 3", False), ("return 5", True)])
+def test_only_the_old_function_excuses_what_hides_code(holder: str, refused: bool) -> None:
+    text = PYTHON.replace(holder, f"{holder}  # \u202e")
+    done = applied("a.py", text, "west", "def west():\n    return 9  # \u202e\n")
+    assert (isinstance(done, ApplyFailure) and done.failures[0].kind == "not-text") is refused
