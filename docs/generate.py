@@ -78,8 +78,8 @@ Look up here what each setting does, its default, and how to set it.
 A setting `max_cost` is the option `--max-cost`, the environment variable `PATCHSHOT_MAX_COST`, and
 the key `max_cost` in `patchshot.toml`. Rare settings have no option.
 [Configuration](../guide/configuration.md) explains which of them wins. The last column says what a
-repository's own file may do: set a *lower* number, or switch the setting *off*. All other keys of
-such a file are ignored with a note.
+repository's own file may do: set a *lower* number, switch the setting *off*, or set it with your
+*consent* (`agent trust`). All other keys of such a file are ignored with a note.
 """
 
 

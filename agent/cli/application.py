@@ -37,6 +37,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "report": ("batch:report_command", "Write a run as one HTML file."),
     "eval": (":evaluations", "Measure parts of the program on issues whose answer is known."),
     "config": ("machine:config_command", "Show every setting and where its value comes from."),
+    "trust": ("machine:trust_command", "Let a repository's file set what runs in the sandbox."),
     "doctor": ("machine:doctor_command", "Say what works on this machine."),
     "mcp": ("mcp:mcp_command", "Serve other agents over the Model Context Protocol."),
     "bundle": ("machine:bundle_command", "Write the program as one file, for miners."),

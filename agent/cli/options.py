@@ -32,6 +32,7 @@ CHECK_SETTINGS = (
     "model",
     "base_url",
     "max_cost",
+    "trust_repository",
     *(name for name in BATCH_SETTINGS if option_of(name).panel == CHECK),
 )
 

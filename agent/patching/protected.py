@@ -69,7 +69,7 @@ a version control system runs its hooks and filters, or fetches what it names
 a shell, version manager or debugger loads it when it starts in the folder
     .asdf/ .mise/ .envrc .mise.toml mise.toml .mise.*.toml mise.*.toml .rtx.toml mise/config.toml
     .config/mise.toml .config/mise/* .tool-versions .autoenv .autoenv.zsh .rvmrc .rbenv-vars .pryrc
-    .irbrc .gdbinit .lldbinit .pdbrc .pdbrc.py devenv.nix
+    .irbrc .gdbinit .lldbinit .pdbrc .pdbrc.py devenv.nix patchshot.toml
 hooks of git run when somebody commits, pushes or checks out
     .git-hooks/ .githooks/ .hooks/ .husky/ .lefthook/ .overcommit/ .huskyrc .huskyrc.*
     husky.config.* .pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.y*ml lefthook.y*ml

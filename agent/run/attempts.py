@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from posixpath import relpath
 from typing import Literal
 
 from agent.errors import Status
+from agent.patching import OverlayFiles, adopt_files, unified_diff
 from agent.shared.terminal import counted
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
+    CommandRun,
     Completion,
     Edit,
     FileChange,
@@ -23,6 +27,7 @@ from agent.types import (
     Verdict,
     WrongTest,
 )
+from agent.types.protocols import Snapshot
 
 AttemptKind = Literal[
     "one-shot", "more-code", "repair", "iterative", "another-test", "reproduction", "saved-reply"
@@ -202,6 +207,35 @@ def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
         if symbol and test.replacement.strip() and not test.edits:
             edits.append(ReplaceSymbol(path, symbol, test.replacement))
     return replace(proposal, edits=(*proposal.edits, *dict.fromkeys(edits)))
+
+
+def check_script(command: str, patch: AppliedPatch, scope: str) -> str:
+    """Return a command with the patch's files in the place of `{files}`; "" if none is left."""
+    paths = [relpath(c.path, scope or ".") for c in patch.changes if c.after is not None]
+    names = (f"./{path}" if path.startswith("-") else path for path in paths)
+    return command.replace("{files}", shlex.join(names)) if paths else ""
+
+
+def with_checked_files(
+    attempt: Attempt, done: CommandRun, base: Snapshot, allow: Collection[str]
+) -> Attempt:
+    """Return the attempt with what a check wrote into the files of its patch, and only those."""
+    assert attempt.patch is not None
+    patch, first = attempt.patch, {change.path: change for change in attempt.patch.changes}
+    written = {path: data for path, data in done.written.items() if data and path in first}
+    adopted = adopt_files(written, OverlayFiles(base, patch.changes), allow=allow).patch
+    later = {change.path: change.after for change in adopted.changes}
+    checked = (replace(c, after=later.get(c.path, c.after)) for c in patch.changes)
+    changes = tuple(change for change in checked if change.before != change.after)
+    if not later or not changes:
+        return attempt
+    patch = replace(patch, changes=changes, diff=unified_diff(changes))
+    proposal = attempt.proposal
+    test = proposal.reproduction_test if proposal is not None else None
+    if proposal is not None and test is not None and (content := later.get(test.path)):
+        test = replace(test, content=content.decode())
+        proposal = replace(proposal, reproduction_test=test)
+    return replace(attempt, patch=patch, proposal=proposal)
 
 
 def _place_of(test: str) -> tuple[str, str]:

@@ -32,11 +32,13 @@ from agent.retrieval.context import CodeRequests
 from agent.run.attempts import (
     Attempt,
     AttemptKind,
+    check_script,
     describe_wrong_test,
     last_proposal,
     lasting_tests,
     outcome,
     with_another_test,
+    with_checked_files,
     with_edited_tests,
     with_kept_test,
 )
@@ -70,6 +72,9 @@ from agent.verify import NullValidator, find_broken_module, find_test_hints
 
 # Names of a request that a message repeats.
 _NAMES_SHOWN = 10
+
+# Last lines of the output of a check that fails, which are shown.
+_CHECK_LINES = 5
 
 OpenPrompt = Callable[[TokenCounter], Prompt]
 """Builds the prompt that goes on from an earlier run; it holds the context of that run."""
@@ -301,6 +306,8 @@ class _Run:
 
     async def validate(self, attempt: Attempt) -> Attempt:
         """Validate with the reply's test and those of earlier replies."""
+        for command in self.options.checks:
+            attempt = await self.run_check(command, attempt)
         assert attempt.patch is not None
         test = attempt.proposal.reproduction_test if attempt.proposal else None
         with self.timer.stage("validate") as note:
@@ -316,6 +323,30 @@ class _Run:
         )
         self.ledger.record(validated, replacing_last=True)
         return validated
+
+    async def run_check(self, command: str, attempt: Attempt) -> Attempt:
+        """Run the user's command on the patch's files; what it changes in them joins the patch."""
+        assert attempt.patch is not None
+        validator = self.services.validator
+        script = check_script(command, attempt.patch, self.snapshot.scope)
+        if validator.why_no_commands or not script:
+            why = validator.why_no_commands or "the patch leaves no file"
+            self.services.reporter(Notice(f"--check {command!r} is not run: {why}", "warning"))
+            return attempt
+        with self.timer.stage("check", command) as note:
+            done = await validator.run_command(attempt.patch, script)
+            checked = with_checked_files(attempt, done, self.snapshot, self.options.allow)
+            same = checked.patch is not None and checked.patch.diff == attempt.patch.diff
+            note.append("no change" if same else "its changes join the patch")
+        if done.exit_code != 0:
+            end = f"exit code {done.exit_code}" if done.ended == "exited" else done.ended
+            last = "; ".join(done.output.strip().splitlines()[-_CHECK_LINES:])
+            text = f"--check {command!r}: {end}: {last}"
+            self.services.reporter(Notice(text, "warning"))
+            assert checked.patch is not None
+            patch = replace(checked.patch, notes=(*checked.patch.notes, text))
+            checked = replace(checked, patch=patch)
+        return checked
 
     def outdated_of(self, attempt: Attempt) -> tuple[OutdatedTest, ...]:
         """Return the tests that a reply calls outdated, if such a claim may count."""

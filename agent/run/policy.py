@@ -62,6 +62,7 @@ class SolveOptions:
     outdated_tests: OutdatedMode = "show"  # existing tests that assert what the issue calls wrong
     locate: LocateWhen = "auto"
     files: tuple[str, ...] = ()  # code that the user puts into the context, as replies name it
+    checks: tuple[str, ...] = ()  # shell commands that may change the patch's files before tests
 
 
 # Times that the iterative mode may say that it has finished.

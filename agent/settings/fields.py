@@ -23,9 +23,8 @@ PATCH = "Patch"
 CHECK = "Validation"
 OUTPUT = "Output"
 
-
 OutdatedMode = Literal["refuse", "show", "edit"]
-Tightens = Literal["lower", "off", "refuse"]
+Tightens = Literal["lower", "off", "refuse", "consent"]
 Commands = Literal["all", "solve", "search", "none"]
 
 
@@ -34,7 +33,7 @@ class Option:
     """How a setting appears on the command line, and what a repository's file may do with it.
 
     `search` as `commands` means: not `solve`. `tightens`: a repository's file may lower a number,
-    switch a flag off, or choose "refuse".
+    switch a flag off, choose "refuse", or, with the user's consent, set what runs in the sandbox.
     """
 
     panel: str
@@ -74,6 +73,10 @@ def _names(value: object) -> object:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 """Texts: a list, or (in the environment) with commas between them."""
+
+
+def _command(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
 
 
 def _auto(value: object) -> object:
@@ -140,8 +143,9 @@ class Settings(BaseModel):
         commands="none",
     )
     max_output_tokens: int = setting(
-        MAX_OUTPUT_TOKENS, "Largest reply, in tokens.", MODEL, ge=64, tightens="lower"
-    )
+        MAX_OUTPUT_TOKENS, "Largest reply, in tokens.", MODEL, commands="none", ge=64,
+        tightens="lower",
+    )  # fmt: skip
     prices: str | None = setting(
         None, "USD per million input and output tokens, e.g. 3,15.", MODEL, commands="none",
         pattern=r"^\d+(\.\d+)?, ?\d+(\.\d+)?$",
@@ -257,7 +261,7 @@ class Settings(BaseModel):
     )
     plan: bool = setting(
         False, "Show the model a plan: what to look for, and where (no gain was measured).", LIMITS,
-        tightens="off",
+        commands="none", tightens="off",
     )  # fmt: skip
 
     # The patch.
@@ -269,6 +273,11 @@ class Settings(BaseModel):
         "--with-test/--without-test", "--include-test",
     )  # fmt: skip
 
+    check: Annotated[tuple[str, ...], BeforeValidator(_command)] = setting(
+        (), "Formatter or linter, run in the sandbox on the patch's files before tests, such as "
+        "`ruff format {files}` (repeatable).", PATCH, metavar="COMMAND",
+    )  # fmt: skip
+
     outdated_tests: OutdatedMode = setting(
         "show",
         "Existing tests that assert what the issue calls wrong: refuse the patch, show them for "
@@ -278,11 +287,12 @@ class Settings(BaseModel):
     # Validation.
     tests: bool = setting(True, "Run tests; without, only the syntax is checked.", CHECK)
     test_cmd: str | None = setting(
-        None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND"
-    )
+        None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND",
+        tightens="consent",
+    )  # fmt: skip
     setup_cmd: str | None = setting(
         None, "Command that prepares the private copy before tests, e.g. `npm ci`.", CHECK,
-        metavar="COMMAND",
+        metavar="COMMAND", tightens="consent",
     )  # fmt: skip
     setup_network: bool = setting(
         False,
@@ -292,7 +302,9 @@ class Settings(BaseModel):
         tightens="off",
     )
     test_timeout: float = setting(300.0, "Seconds for one test run.", CHECK, gt=0, tightens="lower")
-    python: Path | None = setting(None, "The target's interpreter.", CHECK, metavar="FILE")
+    python: Path | None = setting(
+        None, "The target's interpreter.", CHECK, metavar="FILE", tightens="consent"
+    )
     environments: Path | None = setting(
         None,
         "TOML file: Python, packages and test command of each project (docs/guide/tests.md).",
@@ -301,6 +313,10 @@ class Settings(BaseModel):
     evidence: Literal["own", "independent"] = setting(
         "own", "independent: a test from the issue alone grades an accepted patch.", CHECK
     )
+    trust_repository: bool = setting(
+        False, "Let the repository's own file set what runs in the sandbox, as `agent trust` does.",
+        CHECK, commands="solve",
+    )  # fmt: skip
     accept_unverified: bool = setting(
         False, "Exit 0 also when no test could be run.", CHECK, tightens="off"
     )
@@ -332,3 +348,7 @@ def option_of(name: str) -> Option:
     extra = Settings.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return extra["option"]  # type: ignore[return-value]
+
+
+TEAM = tuple(name for name in Settings.model_fields if option_of(name).tightens == "consent")
+"""What a repository's file may set with the user's consent: it runs in the sandbox only."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from agent.settings.fields import AUTO_CONTEXT, Settings, Tightens, option_of
-from agent.settings.sources import FILE_NAME, read_user_file, user_file
-from agent.shared.files import parse_toml, read_small_file
+from agent.settings.fields import AUTO_CONTEXT, TEAM, Settings, Tightens, option_of
+from agent.settings.sources import FILE_NAME, read_user_file, state_folder, user_file
+from agent.shared.files import make_private_folder, parse_toml, read_small_file
 
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = (
@@ -73,7 +75,11 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
     if repository is None:
         return Loaded(settings, origins, tuple(notes))
     place, theirs = _repository_file(repository)
-    tighter, ignored = _tightened(settings, theirs, place, given)
+    team, untrusted = _of_team(settings, theirs, place, work_tree_of(repository))
+    limits = {name: value for name, value in theirs.items() if name not in TEAM}
+    tighter, ignored = _tightened(settings, limits, place, given)
+    tighter = {**tighter, **{name: value for name, value in team.items() if name not in values}}
+    ignored = (*ignored, *untrusted)
     try:
         settings = Settings(**{**values, **tighter})
     except ValidationError as error:
@@ -99,6 +105,56 @@ def work_tree_of(folder: Path) -> Path:
     """The work tree that `folder` is in, or `folder` itself; no git is run."""
     folder = folder.resolve()
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
+def team_settings(repository: Path) -> Mapping[str, Any]:
+    """Return what the repository's own file sets of TEAM. Raises ConfigurationError."""
+    _, theirs = _repository_file(repository)
+    return {name: theirs[name] for name in TEAM if name in theirs}
+
+
+def consents_file() -> Path:
+    """The file that holds a hash for each consent: of the work tree and of what it sets."""
+    return state_folder() / "trusted"
+
+
+def trust(repository: Path) -> None:
+    """Keep the consent to what this work tree sets now. Raises ConfigurationError, OSError."""
+    path = consents_file()
+    make_private_folder(path.parent)
+    with path.open("a", encoding="ascii") as file:
+        file.write(f"{_consent(work_tree_of(repository), team_settings(repository))}\n")
+
+
+def _consent(root: Path, team: Mapping[str, Any]) -> str:
+    text = json.dumps([str(root), dict(team)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _of_team(
+    settings: Settings, theirs: Mapping[str, Any], place: str, root: Path
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the settings of a team that count, and why the others do not."""
+    team = {name: theirs[name] for name in TEAM if name in theirs}
+    if not team:
+        return {}, ()
+    names = ", ".join(team)
+    if settings.unsafe_no_sandbox:
+        return {}, (f"{place}: {names} ignored: they may run in a sandbox only",)
+    python = team.get("python")
+    if python is not None and not _is_inside(python):  # another would be started outside
+        return {}, (f"{place}: {names} ignored: python has to be a path inside the repository",)
+    consents = read_small_file(consents_file()) or b""
+    # Without a person who has read the commands, none of them gets the network.
+    unread = settings.trust_repository and not settings.setup_network
+    if not unread and _consent(root, team).encode() not in consents.split():
+        return {}, (f"{place}: {names} ignored until you agree with `agent trust`",)
+    return {**team, **({"python": root / python} if python is not None else {})}, ()
+
+
+def _is_inside(path: object) -> bool:
+    parts = PurePosixPath(path) if isinstance(path, str) else PurePosixPath("/")
+    return not parts.is_absolute() and ".." not in parts.parts
 
 
 def _parsed(data: bytes, name: str) -> Mapping[str, Any]:

@@ -56,7 +56,8 @@ def make_planner(
     try:
         from agent.search.plans import Planner
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
-        raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
+        text = "plan search is not in this bundle; leave out PATCHSHOT_PLAN"
+        raise ConfigurationError(text) from None
     from agent.search import Label
     from agent.wiring.search import open_pool
 
@@ -207,9 +208,16 @@ async def open_services(
 
 
 def solve_options(
-    settings: Settings, problem: Problem | None = None, *, another_test: bool = True
+    settings: Settings,
+    problem: Problem | None = None,
+    *,
+    another_test: bool = True,
+    files: Sequence[str] = (),
 ) -> SolveOptions:
-    """Return the pipeline options of the settings; `another_test`: a call for one may follow."""
+    """Return the pipeline options of the settings; `another_test`: a call for one may follow.
+
+    `files`: code that the user puts into the context.
+    """
     from agent.run.policy import SolveOptions
 
     retrieval_options(settings)  # unknown names are rejected before the first model call
@@ -225,6 +233,8 @@ def solve_options(
         allow=settings.allow,
         include_test=settings.include_test,
         outdated_tests=settings.outdated_tests,
+        checks=settings.check,
+        files=tuple(files),
     )
 
 

@@ -111,7 +111,8 @@ def test_the_total_holds_over_all_instances_and_runs(make_bench: MakeBench) -> N
     bench = make_bench([RIGHT])
     # At most 1,000 tokens of output at $1 a thousand: $1 in the worst case, a few cents in fact.
     bench.variables["PATCHSHOT_PRICES"] = "0,1000"
-    limits = ("--max-output-tokens", "1000", "--workers", "2", "--max-total-cost")
+    bench.variables["PATCHSHOT_MAX_OUTPUT_TOKENS"] = "1000"
+    limits = ("--workers", "2", "--max-total-cost")
     code, summary = bench.batch(*limits, "1.04")
     assert (code, summary["finished"], bench.calls) == (8, 2, 2), bench.stderr
     assert 0 < summary["cost_usd"] < 1.04

@@ -77,12 +77,12 @@ def test_a_key_that_the_server_echoes_is_in_nothing(user: User, form: str) -> No
 
 
 def test_a_prompt_that_is_too_long_is_packed_again_once(user: User) -> None:
-    options = (*QUICK, "--max-output-tokens", "1000")
-    _, provider = user.solve([REPLY], *options)
+    limit = {"PATCHSHOT_MAX_OUTPUT_TOKENS": "1000"}
+    _, provider = user.solve([REPLY], *QUICK, **limit)
     size = count_tokens(provider.chats[0].prompt) + 1000
-    done, provider = user.solve([context_limit(size - 300, REPLY)], *options)
+    done, provider = user.solve([context_limit(size - 300, REPLY)], *QUICK, **limit)
     assert (done.returncode, len(provider.chats)) == (0, 2), done.stderr
-    done, provider = user.solve([context_limit(300, REPLY)], *options)
+    done, provider = user.solve([context_limit(300, REPLY)], *QUICK, **limit)
     assert (done.returncode, len(provider.chats)) == (9, 1), done.stderr
     assert "PATCHSHOT_CONTEXT_TOKENS" in done.stderr
 

@@ -97,6 +97,24 @@ def test_a_limit_of_the_repository_holds(make_repository: MakeRepository, tmp_pa
     assert "max_cots is no setting; did you mean max_cost?" in done.stderr
 
 
+def test_consent_to_the_commands_of_a_team_is_kept_outside_of_the_repository(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    repository = make_repository({"a.py": "x = 1\n", "patchshot.toml": 'test_cmd = "make check"\n'})
+    before = sorted(repository.rglob("*"))
+    given = ("--repo", str(repository))
+    origins = []
+    for _ in range(2):
+        rows = json.loads(run_agent("config", "--json", *given, home=tmp_path).stdout)
+        origins += [row["origin"] for row in rows if row["name"] == "test_cmd"]
+        trusted = run_agent("trust", *given, home=tmp_path)
+        assert 'test_cmd = "make check"' in trusted.stdout
+    assert origins == ["default", "patchshot.toml of the repository"]
+    assert sorted(repository.rglob("*")) == before
+    (repository / "patchshot.toml").write_text("max_steps = 3\n")
+    assert run_agent("trust", *given, home=tmp_path).returncode == 2
+
+
 def test_config_shows_values_and_origins(tmp_path: Path) -> None:
     first = run_agent("config", "--init", home=tmp_path)
     assert first.returncode == 0, first.stderr

@@ -34,6 +34,7 @@ class ForgeServer(HttpServer):
         self.comments: list[tuple[int, str]] = []
         self.issues: dict[int, tuple[str, str]] = {}
         self.permissions: dict[str, str] = {}
+        self.reviews: dict[tuple[int, str], list[dict[str, Any]]] = {}
 
     def __enter__(self) -> Self:
         self.bare.mkdir(parents=True)
@@ -85,6 +86,8 @@ class ForgeServer(HttpServer):
             case ["pulls"]:
                 branch = parse_qs(query)["head"][0].rpartition(":")[2]
                 return 200, [self._shown(one) for one in self.opened if one["head"] == branch]
+            case ["pulls", number, ("reviews" | "comments") as part]:
+                return 200, self.reviews.get((int(number), part), [])
             case ["issues", number] if int(number) in self.issues:
                 title, body = self.issues[int(number)]
                 return 200, {"title": title, "body": body}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.settings import load, load_with_origins, secret_values
+from agent.settings import load, load_with_origins, secret_values, trust
 
 
 @pytest.fixture
@@ -130,6 +130,49 @@ def test_what_is_ignored_is_named_once(own, target, monkeypatch):
         "patchshot.toml of the repository: base_url is ignored: a repository may only tighten "
         f"limits; set it in {own} or as PATCHSHOT_BASE_URL",
     ]
+
+
+TEAM_FILE = 'test_cmd = "pytest -q"\nsetup_cmd = "make"\npython = ".venv/bin/python"\n'
+
+
+def test_what_a_team_sets_counts_after_one_consent_for_each_repository_and_content(
+    elsewhere, target, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for folder in (target, copy):
+        (folder / "patchshot.toml").write_text(TEAM_FILE)
+    loaded = load_with_origins({}, repository=target)
+    assert loaded.settings.test_cmd is None
+    assert "agree with `agent trust`" in loaded.notes[0]
+    trust(target)
+    settings = load({"setup_cmd": "true"}, repository=target)
+    assert (settings.test_cmd, settings.setup_cmd) == ("pytest -q", "true")
+    assert settings.python == target / ".venv/bin/python"
+    assert load({}, repository=copy).test_cmd is None
+    assert load({"trust_repository": True}, repository=copy).test_cmd == "pytest -q"
+    (target / "patchshot.toml").write_text(TEAM_FILE.replace("-q", "-qq"))
+    assert load({}, repository=target).test_cmd is None
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "why"),
+    [
+        ('python = "/usr/bin/poweroff"', {}, "inside the repository"),
+        ('python = "../evil"', {}, "inside the repository"),
+        ("python = 3", {}, "inside the repository"),
+        ('test_cmd = "true"', {"unsafe_no_sandbox": True}, "in a sandbox only"),
+        ('test_cmd = "true"', {"setup_network": True}, "agree with"),
+    ],
+)
+def test_no_consent_lets_a_repository_run_something_outside_of_the_sandbox(
+    text, flags, why, elsewhere, target
+):
+    (target / "patchshot.toml").write_text(f"{text}\n")
+    loaded = load_with_origins({"trust_repository": True, **flags}, repository=target)
+    assert why in loaded.notes[0]
+    assert (loaded.settings.test_cmd, loaded.settings.python) == (None, None)
 
 
 def test_the_users_own_file_may_set_all(own, target):

@@ -19,7 +19,17 @@ from pydantic import SecretStr
 from agent.cli import options
 from agent.cli.commands import common
 from agent.errors import ConfigurationError, PatchshotError, Status
-from agent.settings import Settings, load_with_origins, option_of, user_file
+from agent.settings import (
+    TEAM,
+    Settings,
+    consents_file,
+    load_with_origins,
+    option_of,
+    team_settings,
+    trust,
+    user_file,
+    work_tree_of,
+)
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -99,6 +109,31 @@ def _commented() -> Iterator[str]:
         default = None if field.default_factory else _plain(field.default)
         value = '""' if default is None else json_module.dumps(default)
         yield f"\n# {field.description}\n# {name} = {value}\n"
+
+
+@options.command(
+    "trust",
+    ending="""
+    Example:
+      agent trust --repo ./target
+    """,
+)
+@options.repo
+@options.as_json
+def trust_command(repo: Path, json: bool) -> int:
+    """Let test_cmd, setup_cmd and python of a repository's own file count, as they are now.
+
+    They run in the sandbox only. A change of one of them needs a new consent.
+    """
+    root = work_tree_of(repo)
+    team = {name: _plain(value) for name, value in team_settings(root).items()}
+    if not team:
+        raise ConfigurationError(f"the file of {root} sets none of {', '.join(TEAM)}")
+    trust(root)
+    lines = [f"{name} = {json_module.dumps(value)}\n" for name, value in team.items()]
+    words = f"these count for {root} from now on (kept in {consents_file()}):\n{''.join(lines)}"
+    common.print_result({"repository": str(root), "settings": team}, words, json=json)
+    return 0
 
 
 # The name of the lines of sandboxes that are not the chosen one; those that do not work are shown

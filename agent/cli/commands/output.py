@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.commands.common import make_redactor
+from agent.cli.commands.common import find_kept, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
 from agent.shared.files import replace_file
 from agent.shared.terminal import counted
@@ -128,6 +128,9 @@ def publish_patch(
     if made is None:
         return Delivery(f"{failure}; {_PRINTED}", failed=True)
     message = f"committed {made.commit[:10]} on branch {made.branch}"
+    if made.pull_request and run:
+        with contextlib.suppress(OSError, PatchshotError):  # `agent retry --pr` finds it there
+            find_kept(run).keep_pull_request(made.pull_request)
     if failure:
         again = shlex.join(["agent", "apply", run, "--branch", made.branch, "--pr"])
         how = f"; to go on: {again}" if run else ""

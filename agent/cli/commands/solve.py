@@ -39,7 +39,7 @@ _TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
 # name a server or write files are left out: a file is not what gives leave for them.
 _TAKEN_OVER = (
     "model", "include_test", "tests", "test_cmd", "test_timeout", "setup_cmd", "python",
-    "environments", "image",
+    "environments", "image", "check",
 )  # fmt: skip
 
 
@@ -291,24 +291,36 @@ def _say_end(
     ending="""
     Example:
       agent retry 3f2a --comment "keep the signature of total()"
+      agent retry 3f2a --pr
+
+    --pr without --branch takes what reviewers wrote in the pull request of the
+    run as the comment.
     """,
 )
 @click.argument("run")
-@options.text("--comment", "TEXT", "What is to be different, in your words.", required=True)
+@options.text("--comment", "TEXT", "What is to be different, in your words.")
 @options.delivery
 @options.as_record
 @options.quiet
 @options.verbose
-def retry_command(run: str, comment: str, flags: Mapping[str, Any], **given: Any) -> int:
+def retry_command(run: str, comment: str | None, flags: Mapping[str, Any], **given: Any) -> int:
     """Go on from a kept run with a comment: the same context and replies, and one more call.
 
     RUN is the beginning of its id in `agent runs`. The work tree may have changed if the run began
     without uncommitted changes; its commit is then the base. Exit codes are those of `agent solve`.
     """
-    if not comment.strip():
-        raise ConfigurationError("--comment is empty: say what is to be changed")
     kept = common.find_kept(run)
     origin = kept.origin
+    if given["pr"] and given["branch"] is None:
+        from agent.results.publishing import review_of
+
+        if not kept.pull_request:
+            raise ConfigurationError(f"--pr: no pull request of run {kept.id} is known")
+        given["pr"] = False  # it names the comment, and nothing is published
+        review = review_of(Path(origin.repository), kept.pull_request)
+        comment = f"{comment or ''}\n\n{review}"
+    if not comment or not comment.strip():
+        raise ConfigurationError("give a --comment: say what is to be changed")
     commit = _base(kept)
     if commit is not None and given["apply"]:
         raise ConfigurationError(

@@ -84,6 +84,7 @@ def last_log_line(folder: Path, limit: int = 160) -> str:
 
 
 ORIGIN, ISSUE, FEEDBACK = "origin.json", "issue.md", "feedback"
+_REQUEST = "pull-request"
 
 Feedback = Literal["accepted", "rejected", ""]
 """What the user said of a run; "" for nothing."""
@@ -143,6 +144,15 @@ class KeptRun:
     def say(self, feedback: Feedback) -> None:
         """Write down what the user says of this run. Raises OSError."""
         replace_file(self.folder / FEEDBACK, [feedback.encode(), b"\n"])
+
+    @property
+    def pull_request(self) -> str:
+        """The address of the pull request that was opened with this run's patch, "" for none."""
+        return (read_small_file(self.folder / _REQUEST, LARGEST_FILE) or b"").decode().strip()
+
+    def keep_pull_request(self, address: str) -> None:
+        """Write down the address of the run's pull request. Raises OSError."""
+        replace_file(self.folder / _REQUEST, [address.encode(), b"\n"])
 
     def concerns(self, paths: Collection[str]) -> bool:
         """Whether the model was shown one of the files, or the patch changes one."""

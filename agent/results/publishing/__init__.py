@@ -9,3 +9,4 @@ from agent.results.publishing.publication import commit_message as commit_messag
 from agent.results.publishing.publication import describe_result as describe_result
 from agent.results.publishing.publication import prepare as prepare
 from agent.results.publishing.publication import publish as publish
+from agent.results.publishing.publication import review_of as review_of

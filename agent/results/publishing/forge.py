@@ -22,6 +22,9 @@ _SECONDS = 30.0  # of one request, from the name of the host to the end of the b
 _MAX_BYTES = 8_000_000  # a description of a repository has some ten kilobytes
 _MAX_ERROR = 300  # characters of an error that the server sent
 
+# On public projects anybody may comment.
+_REVIEWERS = ("OWNER", "MEMBER", "COLLABORATOR")
+
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 
 
@@ -89,6 +92,19 @@ class Forge:
         if not isinstance(address, str) or not re.fullmatch(r"https?://[!-~]+", address):
             raise ForgeError(f"{self.place}: the reply names no address of the request; look there")
         return address
+
+    def review(self, request: int) -> str:
+        """Return what people who may write to the project said in the reviews of a request."""
+        parts: list[str] = []
+        for part in ("reviews", "comments"):
+            reply = self.send("GET", f"/pulls/{request}/{part}?per_page=100")
+            data = self._checked(reply, f"the review of {request} cannot be read").data
+            for one in data if isinstance(data, list) else ():
+                ours = isinstance(one, dict) and one.get("author_association") in _REVIEWERS
+                if ours and (body := str(one.get("body") or "").strip()):
+                    line = f", line {one['line']}" if one.get("line") else ""
+                    parts.append(f"{one['path']}{line}: {body}" if one.get("path") else body)
+        return "\n\n".join(parts)
 
     def comment(self, issue: int, body: str) -> None:
         """Comment on an issue."""

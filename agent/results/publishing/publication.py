@@ -54,6 +54,18 @@ def commit_message(title: str, thought: str, source: str) -> str:
     return "\n\n".join([first, *body, *([f"Fixes {source}"] if is_issue(source) else [])]) + "\n"
 
 
+def review_of(root: Path, address: str) -> str:
+    """Return the review of a pull request of the project of `root`. Raises ForgeError."""
+    with open_repository(root) as git:
+        forge = find_forge(git.setting("remote.origin.url"))
+    place, _, number = address.rpartition("/pull/")
+    if place != f"{forge.server}/{forge.project}" or not number.isdecimal():
+        raise ForgeError(f"{address} is no pull request of {forge.place}")
+    if not (text := forge.review(int(number))):
+        raise ForgeError(f"{address}: nobody who may write there has reviewed it yet")
+    return text
+
+
 def is_issue(source: str) -> bool:
     """Whether the source of a problem is an issue on GitHub or GitLab."""
     return _ISSUE.fullmatch(source) is not None

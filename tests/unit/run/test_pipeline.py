@@ -12,7 +12,7 @@ from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, St
 from agent.patching import reply_schema, schema_of_test
 from agent.retrieval.context.builder import PackingOptions
 from agent.run.prompting import make_prompt
-from agent.types import Completion, Message, Outcome, ReproductionTest, Usage, Verdict
+from agent.types import CommandRun, Completion, Message, Outcome, ReproductionTest, Usage, Verdict
 from agent.types import TestRun as RunOfTests
 from agent.types.events import StageFinished, StageStarted
 from tests.support import solving
@@ -51,6 +51,18 @@ class Bench(solving.Bench):
 
 ONCE = {"repairs": 0, "max_steps": 0}
 REPAIR_ONLY = {"repairs": 1, "max_steps": 0}
+
+
+def test_what_a_check_changes_in_the_files_of_the_patch_joins_it():
+    bench = Bench(GOOD, checks=("tidy {files}",), **ONCE)
+    tidied = FIXED.replace("a + b", "(a + b)").encode()
+    written = {"calc.py": tidied, "util.py": b"", "new.py": b"x = 1\n"}
+    bench.validator.command_run = CommandRun("one problem is left", 1, written=written)
+    result = bench.solve()
+    assert bench.validator.scripts == ["tidy calc.py"]
+    assert "+    return (a + b)\n" in result.diff
+    assert "new.py" not in result.diff
+    assert "one problem is left" in bench.notices[-1]
 
 
 def test_code_that_the_user_names_is_shown_although_it_ranks_low():

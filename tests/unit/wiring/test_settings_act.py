@@ -173,6 +173,7 @@ COMPOSED: Mapping[str, Value] = {
     "locate": lambda _: "never",
     "side_model": lambda _: "larger",
     "outdated_tests": lambda _: "refuse",
+    "check": lambda w: ("ruff format {files}",),
     "max_steps": lambda _: 3,
     "evidence": lambda _: "independent",
     "allow": lambda _: ("tests/x.py",),
@@ -249,7 +250,7 @@ def test_a_setting_of_the_run_acts(world: World, name: str) -> None:
 OF_COMMANDS = {
     "preset", "allow_empty_context", "corpora", "store", "precomputed", "history_exclude", "plan",
     "max_file_mb",
-    "environments", "accept_unverified", "image", "keep", "cache_dir",
+    "environments", "accept_unverified", "image", "keep", "cache_dir", "trust_repository",
 }  # fmt: skip
 
 
