@@ -24,7 +24,7 @@ GOALS = {"lines": 58_000, "modules": 300, "modules that solve loads": 190, "test
 LINES = {
     "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 510,
     "agent/batch": 1_680,
-    "agent/cli": 3_450,
+    "agent/cli": 3_500,
     "agent/datasets": 510,
     "agent/evaluation": 2_100,
     "agent/iterative": 1_040,
@@ -33,20 +33,20 @@ LINES = {
     "agent/patching": 5_230,
     "agent/report": 940,
     "agent/repository": 2_490,
-    "agent/results": 1_790,
+    "agent/results": 1_830,
     "agent/retrieval": 8_320,
-    "agent/run": 2_730,
+    "agent/run": 2_800,
     "agent/search": 4_530,
-    "agent/settings": 650,
+    "agent/settings": 730,
     "agent/shared": 1_850,
     "agent/types": 920,
     "agent/verify": 9_710,
-    "agent/wiring": 1_240,
+    "agent/wiring": 1_250,
     "sandbox": 4_370,
 }
 MOST_MODULES = 272
 MOST_LOADED = 190
-MOST_TEST_LINES = 48_760
+MOST_TEST_LINES = 48_840
 MOST_BENCHMARK_LINES = 5_500
 MOST_FIELDS = MOST_OPTIONS = 55
 MOST_DEPENDENCIES = 22
