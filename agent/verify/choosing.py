@@ -28,9 +28,8 @@ from agent.repository import (
 )
 from agent.retrieval.index import PROSE_AND_DATA, ModuleTable, TreeSitterChunker, imports
 from agent.shared.secrets import mask_secrets
-from agent.types import FileChange, Problem, Ranking, SelectedTest, SyntaxProblem, TestRun
+from agent.types import FileChange, Problem, Ranking, SelectedTest, SyntaxProblem
 from agent.types.protocols import Snapshot, TokenCounter
-from agent.verify.judging.compare import hit_a_limit
 from agent.verify.path_rules import (
     is_test_by_ending,
     is_test_file,
@@ -327,13 +326,14 @@ class TestChooser:
     seconds: float | None = None
     suite: Suite | None = None
     limit: int = DEFAULT_LIMIT
-    _files: TestFiles | None = None
+    _files: TestFiles = field(init=False)
     _together: dict[tuple[str, ...], Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._files = TestFiles(self.snapshot, _accepts(self.suite, self.snapshot))
 
     def choose(self, changes: Sequence[FileChange]) -> tuple[SelectedTest, ...]:
         """Choose the tests for a change."""
-        if self._files is None:
-            self._files = TestFiles(self.snapshot, _accepts(self.suite, self.snapshot))
         return select_tests(
             self.snapshot,
             changes,
@@ -343,13 +343,6 @@ class TestChooser:
             together=self._history(changes),
             seconds=self.seconds,
         )
-
-    def narrow(self, run: TestRun, chosen: Sequence[SelectedTest]) -> bool:
-        """Choose fewer files from now on if a run hit its time limit. Return whether it did."""
-        if not hit_a_limit(run) or not chosen[1:]:
-            return False
-        self.limit = max(1, len(chosen) // 3)
-        return True
 
     def _history(self, changes: Sequence[FileChange]) -> Mapping[str, float]:
         edited = (change.path for change in changes if change.before is not None)

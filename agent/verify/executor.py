@@ -184,13 +184,8 @@ class SuiteExecutor:
         # command, whose content has no name here.
         named = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
         self._base_runs = BaseRuns(options.cache if named else None, reporter)
-        self._finder = ToolFinder(
-            snapshot,
-            sandbox,
-            python=options.python,
-            virtual_env=options.virtual_env,
-            search_path=options.search_path,
-        )
+        chosen = options.python, options.virtual_env, options.search_path
+        self._finder = ToolFinder(snapshot, sandbox, *chosen)
 
     def close(self) -> None:
         """Remove the private copies. Safe to call twice."""
@@ -345,11 +340,10 @@ class SuiteExecutor:
             changed = find_changed(
                 tree.path, before, most_files=_SCRIPT_FILES, most_bytes=_SCRIPT_FILE_BYTES
             )
-        masked = (
+        output, errors = (
             self._secrets.masked(stream.decode("utf-8", "replace")).encode()
             for stream in (result.stdout, result.stderr)
         )
-        output, errors = masked
         return replace(result, stdout=output, stderr=errors), changed
 
     # --------------------------------------------------------------------------------- one task
@@ -479,12 +473,4 @@ def trace_order(tests: Sequence[str]) -> bytes:
 
 def _suite_key(suite: Suite) -> str:
     """Return a suite as text; all its fields but `why` are part of it."""
-    return repr(
-        (
-            suite.runner,
-            suite.argv,
-            suite.cwd,
-            sorted(suite.environment.items()),
-            sorted(suite.settings.items()),
-        )
-    )
+    return repr(replace(suite, why=""))

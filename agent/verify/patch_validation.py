@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from agent.patching import check_syntax
@@ -61,63 +61,54 @@ from agent.verify.reports import stable_id
 from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, selects, wants_newer_node
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 
-# How often everything is run with fewer files, where they do not fit the time limit.
-_MOST_TRIES = 2
-
 _GIVEN = "named by the tests that were given"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PatchValidation:
-    """Holds what all patches of one validator share. `choosers` by suite belong to the caller."""
+    """Validates patches. It holds what they share."""
 
     executor: SuiteExecutor
     snapshot: Snapshot
     problem_text: str
     options: ValidationOptions
     backend: str
-    cancel: threading.Event
-    choosers: dict[str, TestChooser]
+    choosers: dict[str, TestChooser] = field(default_factory=dict)  # by suite
 
     def report(
         self,
         patch: AppliedPatch,
         test: ReproductionTest | None,
-        earlier: Sequence[ReproductionTest] = (),
-        outdated: Sequence[OutdatedTest] = (),
+        earlier: Sequence[ReproductionTest],
+        outdated: Sequence[OutdatedTest],
+        cancel: threading.Event,
     ) -> ValidationReport:
         """Run the tests and judge the patch. Raises ConfigurationError and SandboxError."""
-        suite, tools = self.executor.suite([c.path for c in patch.changes], self.cancel)
+        suite, tools = self.executor.suite([c.path for c in patch.changes], cancel)
         same = tools.interpreter is not None and is_this_python(tools.interpreter.version)
         problems = check_syntax(patch.changes, exact=same)
         if problems:
             return broken_syntax(problems, self.backend, 0.0)
         known = self._known(suite)
-        for left in reversed(range(_MOST_TRIES)):
-            selected = self._selected(patch, suite, known)
-            plan = make_plan(
-                self.snapshot,
-                patch,
-                test,
-                selected,
-                own_tests=known is None,
-                allow=self.options.allow,
-                installed=tools.modules,
-                issue=self.problem_text,
-                earlier=earlier,
-            )
-            plan = replace(plan, notes=(*plan.notes, *self._left_out(plan, suite)))
-            report = _first_report(plan, suite, tools, self.backend)
-            missing = _missing_tool(suite, tools)
-            if missing:
-                return replace(report, reason=f"No test could be run: {missing}.")
-            execution = PlanExecution(self.executor, plan, suite, self.cancel)
-            runs = execution.run_all()
-            if not left or self.cancel.is_set() or runs.before is None or known:
-                break
-            # Fewer files are chosen from then on if the run of the base hit its time limit.
-            if not self._chooser(suite).narrow(runs.before, selected):
-                break
+        selected = self._selected(patch, suite, known)
+        plan = make_plan(
+            self.snapshot,
+            patch,
+            test,
+            selected,
+            own_tests=known is None,
+            allow=self.options.allow,
+            installed=tools.modules,
+            issue=self.problem_text,
+            earlier=earlier,
+        )
+        plan = replace(plan, notes=(*plan.notes, *self._left_out(plan, suite)))
+        report = _first_report(plan, suite, tools, self.backend)
+        missing = _missing_tool(suite, tools)
+        if missing:
+            return replace(report, reason=f"No test could be run: {missing}.")
+        execution = PlanExecution(self.executor, plan, suite, cancel)
+        runs = execution.run_all()
         steady, flaky = execution.compare_steadily(runs)
         evidence = self._evidence(execution, runs, steady, known, outdated)
         return _final_report(report, plan, runs, evidence, _notes(evidence, flaky, known))
@@ -159,11 +150,12 @@ class PatchValidation:
         known: KnownTests | None,
         declared: Sequence[OutdatedTest],
     ) -> VerdictEvidence:
-        plan = execution.plan
+        plan, groups = execution.plan, execution.plan.groups
         outdated = self._outdated(execution, runs, steady, () if known else declared)
         comparison = steady.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
         newer_node = wants_newer_node(execution.suite, runs.before)
+        weak = find_losses(groups.tests, groups.source), asks_for_runner(groups.source)
         evidence = VerdictEvidence(
             before=runs.before,
             after=runs.after,
@@ -173,18 +165,16 @@ class PatchValidation:
             whole=runs.whole,
             only_tests=plan.only_tests,
             edited_tests=plan.edited_tests,
-            weakened=" and ".join(
-                filter(None, (find_losses(plan.tests, plan.source), asks_for_runner(plan.source)))
-            ),
-            held=plan.held,
-            tricks=plan.hiding,
+            weakened=" and ".join(filter(None, weak)),
+            held=groups.held,
+            tricks=tuple(f"{path}: {why}" for path, why in groups.hiding.items()),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(filter(None, (newer_node, *_unmet_needs(runs.before, runs.after)))),
             named_command=self.options.test_cmd is not None,
             outdated=outdated,
         )
         evidence = self._with_proof(execution, runs, evidence, known)
-        inside = edited_inside(plan.source)
+        inside = edited_inside(groups.source)
         proof = tuple(t for t in evidence.proof if t.rpartition("::")[2] not in inside)
         if known is not None:
             return replace(evidence, proof=proof)
@@ -233,13 +223,13 @@ class PatchValidation:
 
         def why_not(test: str, before: TestRun | None) -> str:
             place = assertion_place(before.failures.get(test, "")) if before else ""
-            judged = [c.path for c in plan.source if f"/{place}".endswith(f"/{c.path}")]
+            judged = [c.path for c in plan.groups.source if f"/{place}".endswith(f"/{c.path}")]
             if judged:
                 return f"the patch changes {judged[0]}, whose assertion fails on the base"
             return replays.why_no_evidence(test)
 
         def why_not_new(test: str) -> str:
-            weak = why_weak(test, plan.new_tests, plan.source, names)
+            weak = why_weak(test, plan.new_tests, plan.groups.source, names)
             return why_not(test, runs.new_before) or weak
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
@@ -261,7 +251,7 @@ class PatchValidation:
         return with_source(judge(before, after, self._names(plan)), plan.earlier_tests)
 
     def _names(self, plan: Plan) -> NameChecks:
-        return NameChecks(plan.source, self.problem_text, tuple(self.snapshot.files))
+        return NameChecks(plan.groups.source, self.problem_text, tuple(self.snapshot.files))
 
 
 def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun, TestRun]:

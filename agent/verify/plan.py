@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from agent.patching import check_syntax
@@ -88,24 +88,19 @@ class Plan:
     """The trees and tests of the runs for one patch (see the module's table).
 
     `new_tests` are the reply's tests and their helpers, and `new_paths` the files of them to run;
-    `earlier_tests` are those of earlier replies. `held` says by path why the deciding runs take a
-    file of `configuration` from the base. `hiding` says which modules new files would hide.
+    `earlier_tests` are those of earlier replies.
     """
 
     selected: tuple[SelectedTest, ...]
-    source: tuple[FileChange, ...]
+    groups: ChangeGroups
     whole: tuple[FileChange, ...] | None
-    configuration: tuple[FileChange, ...]
     new_tests: tuple[FileChange, ...]
     new_paths: tuple[str, ...]
     import_roots: tuple[str, ...]
     notes: tuple[str, ...]
-    tests: tuple[FileChange, ...] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
-    hiding: tuple[str, ...] = ()
-    edited_tests: tuple[str, ...] = ()
-    only_tests: bool = False
-    earlier_tests: tuple[str, ...] = ()
+    edited_tests: tuple[str, ...]
+    only_tests: bool
+    earlier_tests: tuple[str, ...]
 
 
 def make_plan(
@@ -148,16 +143,12 @@ def make_plan(
         earlier_tests = tuple(change.path for change in brought if change.after in theirs)
     return Plan(
         selected=tuple(selected),
-        source=groups.source,
+        groups=groups,
         whole=groups.whole if groups.configuration or edited else None,
-        configuration=groups.configuration,
         new_tests=new_tests if new_paths else (),
         new_paths=new_paths,
         import_roots=roots,
         notes=tuple(notes),
-        tests=groups.tests,
-        held=groups.held,
-        hiding=tuple(f"{path}: {why}" for path, why in groups.hiding.items()),
         edited_tests=edited,
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
         earlier_tests=earlier_tests,
@@ -292,12 +283,12 @@ class PlanExecution:
 
     def run_all(self) -> PlanRuns:
         """Run everything that the plan asks for, in parallel where that is possible."""
-        plan, tasks = self.plan, dict[str, Task]()
+        plan, groups, tasks = self.plan, self.plan.groups, dict[str, Task]()
         job = self._project_job()
-        new = self._new_tests_job() or (job if plan.tests and job and not job.targets else None)
+        new = self._new_tests_job() or (job if groups.tests and job and not job.targets else None)
         deleted = {change.path for change in plan.whole or () if change.after is None}
         left = self._project_job(deleted) if deleted and job and job.targets else job
-        tests = plan.new_tests or plan.tests
+        tests = plan.new_tests or groups.tests
         if new is not None:
             tasks["new_before"] = Task(new, tests, BASE)
         if job is not None:
@@ -307,9 +298,9 @@ class PlanExecution:
             return PlanRuns(before=runs["before"], by_files=job is not None and bool(job.targets))
         tasks.clear()
         if new is not None:
-            tasks["new_after"] = Task(new, merged(plan.source, tests), SOURCE)
+            tasks["new_after"] = Task(new, merged(groups.source, tests), SOURCE)
         if job is not None:
-            tasks["after"] = Task(job, plan.source, SOURCE)
+            tasks["after"] = Task(job, groups.source, SOURCE)
             if plan.whole is not None and left is not None:
                 tasks["whole"] = Task(left, plan.whole, WHOLE)
         runs |= zip(tasks, self._run(*tasks.values()), strict=True)
@@ -333,7 +324,7 @@ class PlanExecution:
         if job is None:
             return comparison, ()
         base, patched = self._run(
-            Task(job, (), BASE, again=True), Task(job, self.plan.source, SOURCE, again=True)
+            Task(job, (), BASE, again=True), Task(job, self.plan.groups.source, SOURCE, again=True)
         )
         again = set(compare(base, patched).newly_failing)
         steady = tuple(test for test in failing if test in again)
@@ -375,7 +366,7 @@ class PlanExecution:
         controls = _controls(runs, names)
         sides = [
             ReplaySide(plan.new_tests, (*names, *controls)),
-            ReplaySide(merged(plan.source, plan.new_tests), tuple(names)),
+            ReplaySide(merged(plan.groups.source, plan.new_tests), tuple(names)),
         ]
         before, after = self.executor.replay(job, sides, self.cancel)
         return Replays(before, after, frozenset(controls))
@@ -417,7 +408,7 @@ class PlanExecution:
         names = names or {}
         tests = tuple(_under_another_name(c, names) if c.path in names else c for c in new)
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
-        trees = [*([] if hung else [(tests, BASE)]), (merged(plan.source, tests), SOURCE)]
+        trees = [*([] if hung else [(tests, BASE)]), (merged(plan.groups.source, tests), SOURCE)]
         deciding = tuple(_renamed(test, names) for test in ids)
         tasks = (Task(job, tree, where, again=True, deciding=deciding) for tree, where in trees)
         *base, patched = (_with_names(run, names) for run in self._run(*tasks))

@@ -13,9 +13,9 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -46,7 +46,9 @@ from sandbox import (
 )
 
 _FOLDERS = (".venv", "venv")
-_PYENV_NAME = re.compile(r"[\w.+-]+")
+
+# The name of a version is one folder: `..` would lead out of that of its manager.
+_VERSION = re.compile(r"\w[\w.+-]*")
 
 # Starting an interpreter and importing pytest, on a machine under load.
 PROBE_SECONDS = 60.0
@@ -62,33 +64,27 @@ _T = TypeVar("_T")
 _PROBED = TypeAdapter(tuple[str, str | None, tuple[str, ...]])
 
 
+@dataclass(slots=True)
 class ToolFinder:
-    """Finds the tools of suites, and remembers them. It may be used by one thread at a time."""
+    """Finds the tools of suites, and remembers them. It may be used by one thread at a time.
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        sandbox: Sandbox,
-        *,
-        python: Path | None = None,
-        virtual_env: str | None = None,
-        search_path: str | None = None,
-    ) -> None:
-        """`python` is `--python`, `virtual_env` VIRTUAL_ENV, and `search_path` PATH."""
-        self._snapshot = snapshot
-        self._sandbox = sandbox
-        self._explicit = python
-        self._virtual_env = virtual_env
-        self._search_path = search_path
-        self._found: Tools | None = None
+    `explicit` is `--python`, `virtual_env` VIRTUAL_ENV, and `search_path` PATH.
+    """
+
+    snapshot: Snapshot
+    sandbox: Sandbox
+    explicit: Path | None
+    virtual_env: str | None
+    search_path: str | None
+    _found: Tools | None = None
 
     def tools(self, programs: tuple[str, ...], cancel: threading.Event) -> Tools:
         """Return the programs and interpreter. Raises ConfigurationError, SandboxError."""
         python = self.python(cancel) if PYTHON in programs else Tools(None)
         others = tuple(name for name in programs if name != PYTHON)
-        if not others or self._sandbox.foreign_root:
+        if not others or self.sandbox.foreign_root:
             return python  # an image brings its own programs, on its own PATH
-        found = find_programs(others, self._snapshot, search_path=self._search_path)
+        found = find_programs(others, self.snapshot, search_path=self.search_path)
         return replace(python, toolchain=found)
 
     def python(self, cancel: threading.Event) -> Tools:
@@ -107,46 +103,46 @@ class ToolFinder:
             if tools.interpreter and (candidate.certain or tools.pytest):
                 return tools
             found.append(tools)
-        if self._explicit is not None:
-            raise ConfigurationError(f"--python {self._explicit}: {found[0].problem}")
+        if self.explicit is not None:
+            raise ConfigurationError(f"--python {self.explicit}: {found[0].problem}")
         usable = [tools for tools in found if tools.interpreter]
         return (*usable, *found, Tools(None, problem=_NO_PYTHON))[0]
 
     def _candidates(self) -> Sequence[Interpreter]:
-        if not self._sandbox.foreign_root:
+        if not self.sandbox.foreign_root:
             return candidates(
-                self._snapshot.root,
-                self._explicit,
-                self._virtual_env,
-                scope=self._snapshot.scope,
+                self.snapshot.root,
+                self.explicit,
+                self.virtual_env,
+                scope=self.snapshot.scope,
                 tracked=self._is_tracked,
-                search_path=self._search_path,
+                search_path=self.search_path,
             )
-        if self._explicit is not None:
-            return [Interpreter(self._explicit, "chosen with --python, in the image")]
+        if self.explicit is not None:
+            return [Interpreter(self.explicit, "chosen with --python, in the image")]
         return [
             Interpreter(Path(one.path), "found in the image", certain=one.certain)
-            for one in candidate_interpreters(self._sandbox)
+            for one in candidate_interpreters(self.sandbox)
         ]
 
     def _is_tracked(self, path: str) -> bool:
-        return self._snapshot.exists(path) and path not in self._snapshot.overlay()
+        return self.snapshot.exists(path) and path not in self.snapshot.overlay()
 
     def _probe(self, candidate: Interpreter, cancel: threading.Event) -> Tools:
         """Run a candidate inside the sandbox to learn its version and whether it has pytest."""
         interpreter = candidate
-        if not self._sandbox.foreign_root:
+        if not self.sandbox.foreign_root:
             try:
-                real = find_interpreter(candidate.path, work_tree=self._snapshot.root)
+                real = find_interpreter(candidate.path, work_tree=self.snapshot.root)
             except SandboxError as error:
                 return Tools(None, problem=str(error))
             interpreter = replace(candidate, path=real.executable, read_only=real.paths)
         command = probe_command(interpreter, limits_of(PROBE_SECONDS))
-        with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
-            answer = last_json(self._sandbox.run(command, tree, cancel=cancel), _PROBED)
+        with closing(empty_workspace(mount=mount_of(self.snapshot, self.sandbox))) as tree:
+            answer = last_json(self.sandbox.run(command, tree, cancel=cancel), _PROBED)
         if answer is None:
             problem = f"{interpreter.path} does not start inside the sandbox"
-            if self._sandbox.name == "landlock" and os.geteuid() == 0:
+            if self.sandbox.name == "landlock" and os.geteuid() == 0:
                 problem += "; root's Landlock runs it as another user, who must pass its folders"
             return Tools(None, problem=problem)
         version, pytest, modules = answer
@@ -229,8 +225,10 @@ def _possible(
             yield path, f"the repository's {name}", True
     if active and own:
         yield active, "the active virtual environment, which is Patchshot's own", False
-    for path in _on_path(search_path, repo_root / folders[0]):
-        yield path, "python3 on PATH", False
+    found = _executables("python3", search_path, real_path(repo_root))
+    real = (_resolve_shim(path, repo_root / folders[0]) for path in found)
+    if first := next(filter(None, real), None):
+        yield first, "python3 on PATH", False
     yield Path(sys.executable), "the Python that runs Patchshot", False
 
 
@@ -243,17 +241,6 @@ def _environment_python(folder: Path) -> Path | None:
     return None
 
 
-def _on_path(search_path: str | None, repo_root: Path) -> Iterator[Path]:
-    """Yield the first real `python3` on PATH. pyenv's shims are resolved, other scripts skipped."""
-    folders = os.environ.get("PATH", "") if search_path is None else search_path
-    for path in (Path(folder) / "python3" for folder in folders.split(":")):
-        if path.is_absolute() and _is_executable(path):
-            real = _resolve_shim(path, repo_root)
-            if real is not None:
-                yield real
-                return
-
-
 def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
     """Return the interpreter behind a pyenv shim, or the path itself if it is a program."""
     try:
@@ -261,25 +248,25 @@ def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
             is_script = file.read(2) == b"#!"
     except OSError:
         return None
-    if not is_script:
-        return path
     root = path.parent.parent
-    if path.parent.name != "shims" or not (root / "versions").is_dir():
-        return None
-    for name in _pyenv_versions(root, repo_root):
-        real = root / "versions" / name / "bin" / path.name
-        if _is_executable(real):
-            return real
-    return None
-
-
-def _pyenv_versions(root: Path, repo_root: Path) -> Iterator[str]:
-    """Yield versions in pyenv's order: the nearest `.python-version`, then the global one."""
+    if not is_script or path.parent.name != "shims":
+        return None if is_script else path
+    # pyenv's order: the nearest `.python-version`, then the global one.
     files = [folder / ".python-version" for folder in (repo_root, *repo_root.parents)]
-    for file in (*files, root / "version"):
-        # A name must be one folder: `..` would lead out of pyenv's own.
-        names = _small_text(file).split()
-        yield from (n for n in names if _PYENV_NAME.fullmatch(n) and not n.startswith("."))
+    names = (name for file in (*files, root / "version") for name in _small_text(file).split())
+    return _installed(root / "versions", names, path.name)
+
+
+def _installed(folder: Path, versions: Iterable[object], program: str) -> Path | None:
+    """Return the program of the first version that a version manager has in its folder."""
+    for version in versions:
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            continue
+        for inner in sorted(folder.glob(f"{version}*")):
+            exact = inner.name == version or inner.name.startswith(f"{version}-")
+            if exact and _is_executable(inner / "bin" / program):
+                return inner / "bin" / program
+    return None
 
 
 def _small_text(path: Path) -> str:
@@ -309,13 +296,12 @@ def find_programs(
     home: Path | None = None,
 ) -> Toolchain:
     """Find programs outside of the repository. `home` has the user's package stores."""
-    path = os.environ.get("PATH", "") if search_path is None else search_path
     home = Path.home() if home is None else home
     repository = real_path(snapshot.root)
     programs: dict[str, _Program] = {}
     searched = [name for name in names if name in _FINDERS]
     for name in searched:
-        files = _executables(name, path, repository)
+        files = _executables(name, search_path, repository)
         matches = (_FINDERS[name](file, home, snapshot) for file in files)
         match = next((program for program in matches if program is not None), None)
         if match is not None:
@@ -337,12 +323,13 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _executables(name: str, search_path: str, repository: Path) -> Iterator[Path]:
+def _executables(name: str, search_path: str | None, repository: Path) -> Iterator[Path]:
     """Yield the executable files of that name outside the repository, in the order of PATH."""
-    for folder in map(Path, search_path.split(":")):
+    path = os.environ.get("PATH", "") if search_path is None else search_path
+    for folder in map(Path, path.split(":")):
         file = folder / name
         inside = real_path(file).is_relative_to(repository)
-        if folder.is_absolute() and not inside and file.is_file() and os.access(file, os.X_OK):
+        if folder.is_absolute() and not inside and _is_executable(file):
             yield file
 
 
@@ -440,16 +427,16 @@ def _find_maven(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
     return real, (root, *own, store), options
 
 
-_CHANNEL = re.compile(r"\w[\w.+-]*")
-
-
 def _find_cargo(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
     """Find cargo with its toolchain. A rustup proxy leads to the one that rustup would use."""
     real: Path | None = real_path(file)
     store = home / ".cargo"
     if real is not None and real.name == "rustup":
         store = file.parent.parent
-        real = _cargo_behind_rustup(store, snapshot)
+        # Rustup's folder `.rustup` lies beside `.cargo`.
+        rustup = store.parent / store.name.replace("cargo", "rustup")
+        default = parsed_toml(_small_text(rustup / "settings.toml")).get("default_toolchain")
+        real = _installed(rustup / "toolchains", [*_pinned(snapshot), default], "cargo")
     if real is None or real.name != "cargo":
         return None
     prefix = real.parent.parent
@@ -460,22 +447,7 @@ def _find_cargo(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
     return real, (shown, *packages), {**environment, **home_of_packages}
 
 
-def _cargo_behind_rustup(store: Path, snapshot: Snapshot) -> Path | None:
-    """Find the cargo of the pinned or default toolchain: `.rustup` lies beside `.cargo`."""
-    rustup = store.parent / store.name.replace("cargo", "rustup")
-    settings = _small_text(rustup / "settings.toml")
-    channels = [*_pinned_channels(snapshot), parsed_toml(settings).get("default_toolchain")]
-    for channel in channels:
-        if not isinstance(channel, str) or not _CHANNEL.fullmatch(channel):
-            continue
-        for folder in sorted((rustup / "toolchains").glob(f"{channel}*")):
-            exact = folder.name == channel or folder.name.startswith(f"{channel}-")
-            if exact and os.access(folder / "bin" / "cargo", os.X_OK):
-                return folder / "bin" / "cargo"
-    return None
-
-
-def _pinned_channels(snapshot: Snapshot) -> Iterator[object]:
+def _pinned(snapshot: Snapshot) -> Iterator[object]:
     """Yield the channel that the repository pins: the file has two names and two formats."""
     for name in ("rust-toolchain.toml", "rust-toolchain"):
         if name in snapshot.files:

@@ -29,7 +29,7 @@ from agent.types import (
 )
 from agent.types.events import Event, Notice
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify.choosing import TestChooser, select_tests
+from agent.verify.choosing import select_tests
 from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.wording import listed, not_started
 from agent.verify.patch_validation import PatchValidation, broken_syntax
@@ -119,7 +119,9 @@ class SandboxValidator:
         self._reporter = reporter
         self._is_checked = False  # the user's test command starts on the base
         self._executor = SuiteExecutor(snapshot, sandbox, self._options, reporter)
-        self._choosers: dict[str, TestChooser] = {}
+        self._patches = PatchValidation(
+            self._executor, snapshot, problem.text, self._options, self._backend
+        )
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -164,15 +166,7 @@ class SandboxValidator:
             return broken_syntax(problems, self._backend, time.perf_counter() - started)
         await self.check()
         report = await self._in_thread(
-            lambda cancel: PatchValidation(
-                self._executor,
-                self._snapshot,
-                self._problem.text,
-                self._options,
-                self._backend,
-                cancel,
-                self._choosers,
-            ).report(patch, test, earlier, outdated)
+            lambda cancel: self._patches.report(patch, test, earlier, outdated, cancel)
         )
         reason, notes, scope = report.reason, list(report.notes), self._snapshot.scope
         if self._backend == _WITHOUT_ISOLATION:

@@ -67,7 +67,7 @@ class TestPlan:
     def test_edited_tests_are_run_as_on_the_base_and_then_as_changed(self) -> None:
         edited = edit("tests/test_mod.py", "import pkg.mod\n", "")
         found = plan(SOURCE, edited)
-        assert (found.source, found.whole) == ((SOURCE,), (SOURCE, edited))
+        assert (found.groups.source, found.whole) == ((SOURCE,), (SOURCE, edited))
         assert plan(SOURCE, edit("tests/test_new.py", None, CONTENT)).whole is None
 
     def test_what_would_run_by_itself_is_in_no_tree(self) -> None:
@@ -77,7 +77,7 @@ class TestPlan:
         ]
         hidden += [edit(path, None, "x") for path in ("src/json.py", "_pytest/runner.py", "m.pyc")]
         found = plan(SOURCE, *hidden, edit("src/pkg/json.py", None, "y = 1\n"))
-        assert [c.path for c in found.source] == ["src/pkg/json.py", "src/pkg/mod.py"]
+        assert [c.path for c in found.groups.source] == ["src/pkg/json.py", "src/pkg/mod.py"]
         assert found.whole is None
         assert found.notes[0].startswith("left out of every run: _pytest/runner.py, a.pth,")
 
