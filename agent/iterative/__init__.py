@@ -5,7 +5,6 @@ actions, `WorkingCopy` carries them out, and `Conversation` decides what the nex
 """
 
 from agent.iterative.actions import Find as Find
-from agent.iterative.actions import ReadActions as ReadActions
 from agent.iterative.actions import offered as offered
 from agent.iterative.actions import read_actions as read_actions
 from agent.iterative.loop import fit_window as fit_window

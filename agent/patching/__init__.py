@@ -5,7 +5,6 @@ files in memory only. `check_syntax` says which changed files no longer parse, a
 writes the result as git would.
 """
 
-from agent.patching.applying import Adopted as Adopted
 from agent.patching.applying import adopt_files as adopt_files
 from agent.patching.applying import apply_proposal as apply_proposal
 from agent.patching.diff import unified_diff as unified_diff

@@ -135,24 +135,13 @@ class Wanted:
     @classmethod
     def of(cls, search: str, replace: str) -> Wanted:
         """Split both texts into lines. A final line feed begins no line."""
-        return cls.of_lines(_cut(search), _cut(replace), search, replace)
+        old, new = _cut(search), _cut(replace)
+        return cls(search, replace, old, new, steps(old, new))
 
     @classmethod
-    def of_lines(
-        cls,
-        old: Sequence[str],
-        new: Sequence[str],
-        search: str | None = None,
-        replace: str | None = None,
-    ) -> Wanted:
-        """Make it from lines. The texts are joined from them unless given."""
-        return cls(
-            _joined(old) if search is None else search,
-            _joined(new) if replace is None else replace,
-            tuple(old),
-            tuple(new),
-            steps(old, new),
-        )
+    def of_lines(cls, old: Sequence[str], new: Sequence[str]) -> Wanted:
+        """Make it from lines."""
+        return cls.of(*("".join(f"{line}\n" for line in lines) for lines in (old, new)))
 
     @property
     def added(self) -> Sequence[str]:
@@ -173,12 +162,8 @@ class Wanted:
         return _WORD.search(self.search) is not None
 
 
-def _cut(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n") if text else []
-
-
-def _joined(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def _cut(text: str) -> tuple[str, ...]:
+    return tuple(text.removesuffix("\n").split("\n")) if text else ()
 
 
 _DOTS = r"(?:\.\.\.|\u2026)"

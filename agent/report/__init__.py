@@ -8,12 +8,10 @@ writes the page and reads the files of each instance again. All files of a run a
 from agent.report.evaluations import Evaluated as Evaluated
 from agent.report.evaluations import RunFiles as RunFiles
 from agent.report.evaluations import load_evaluation as load_evaluation
-from agent.report.reading import ReportRow as ReportRow
 from agent.report.reading import ReportRun as ReportRun
 from agent.report.reading import ReportSummary as ReportSummary
 from agent.report.reading import load as load
 from agent.report.reading import summarise as summarise
-from agent.report.rendering import policy as policy
 from agent.report.rendering import render as render
 from agent.report.text import Cleaner as Cleaner
 from agent.report.text import dollars as dollars

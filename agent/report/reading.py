@@ -262,7 +262,8 @@ def _row(
     live: bool,
 ) -> ReportRow:
     path = (INSTANCES, folder_name(name))
-    row = ReportRow(name, path[1], path, usage=_usage(read_exchanges(tree, path)))
+    usage = (exchange.reply.usage for exchange in read_exchanges(tree, path))
+    row = ReportRow(name, path[1], path, usage=sum(usage, Usage()))
     if task is not None:
         title = clean.line(task.problem_statement, 120)
         row = replace(row, project=task.repo, title=title, issue=task.problem_statement)
@@ -298,17 +299,6 @@ def read_exchanges(tree: RunFiles, path: tuple[str, ...]) -> list[ChatExchange]:
     """Return the readable calls of an instance."""
     exchanges = (parse_exchange(line) for line in tree.lines(*path, EXCHANGES))
     return [one for one in exchanges if isinstance(one, ChatExchange)]
-
-
-def _usage(exchanges: Sequence[ChatExchange]) -> Usage:
-    usage = [exchange.reply.usage for exchange in exchanges]
-    prices = [one.cost_usd for one in usage if one.cost_usd is not None]
-    return Usage(
-        sum(one.input_tokens for one in usage),
-        sum(one.output_tokens for one in usage),
-        sum(prices) if len(prices) == len(usage) else None,
-        len(usage),
-    )
 
 
 # --- the figures

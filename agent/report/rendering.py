@@ -96,21 +96,11 @@ class InstancePage:
         return [one for one in lists if one[2]]
 
 
-class Pages:
-    """Makes the pages of a run, one at a time."""
-
-    def __init__(self, run: ReportRun, clean: Cleaner, *, bodies: bool) -> None:
-        self._run = run
-        self._clean = clean
-        self._bodies = bodies
-        self._share = min(_MOST, max(_LEAST, _TOTAL // max(1, len(run.rows))))
-
-    def __iter__(self) -> Iterator[InstancePage]:
-        return map(self.page, self._run.rows)
-
-    def page(self, row: ReportRow) -> InstancePage:
-        """Return the page of one instance."""
-        clean, share, tree = self._clean, self._share, self._run.files
+def _pages(run: ReportRun, clean: Cleaner, *, bodies: bool) -> Iterator[InstancePage]:
+    """Yield the page of each instance."""
+    share = min(_MOST, max(_LEAST, _TOTAL // max(1, len(run.rows))))
+    tree = run.files
+    for row in run.rows:
         record, diff, log = row.record, "", b""
         exchanges: list[ChatExchange] = []
         if tree is not None:
@@ -123,23 +113,22 @@ class Pages:
                 except ValueError:
                     record = None  # `reading` has noted it
         diff = diff or (record.diff if record else "")
-        return InstancePage(
+        of_call = share // (4 * max(1, len(exchanges))) if bodies else 0
+        yield InstancePage(
             row,
             record,
             clean.head(row.issue, share // 8),
             coloured_diff(clean.head(diff, share // 5)),
-            tuple(self._call(one, share // (4 * len(exchanges))) for one in exchanges),
+            tuple(_call(one, clean, of_call) for one in exchanges),
             clean.tail(log.decode("utf-8", "replace"), share // 8),
         )
 
-    def _call(self, exchange: ChatExchange, share: int) -> CallView:
-        prompt = reply = Clean()
-        if self._bodies:
-            messages = exchange.request.messages
-            text = "\n\n".join(f"[{one.role}]\n{one.content}" for one in messages)
-            prompt = self._clean.head(text, share)
-            reply = self._clean.head(exchange.reply.text, share)
-        return CallView(exchange, prompt, reply)
+
+def _call(exchange: ChatExchange, clean: Cleaner, share: int) -> CallView:
+    if not share:
+        return CallView(exchange, Clean(), Clean())
+    text = "\n\n".join(f"[{one.role}]\n{one.content}" for one in exchange.request.messages)
+    return CallView(exchange, clean.head(text, share), clean.head(exchange.reply.text, share))
 
 
 def coloured_diff(diff: Clean) -> Markup:
@@ -171,7 +160,7 @@ def render(
         "run": run,
         "summary": summary,
         "settings": sorted((name, json.dumps(value)) for name, value in run.settings.items()),
-        "pages": Pages(run, clean, bodies=bodies),
+        "pages": _pages(run, clean, bodies=bodies),
         "bodies": bodies,
         "most": _MOST_ROWS,
         "style": Markup(style),  # noqa: S704  (our own file)

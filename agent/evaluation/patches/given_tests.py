@@ -131,7 +131,7 @@ class Findings:
     `blame` says why nothing could run, if not due to the prediction. `log` has the ends of outputs.
     """
 
-    status: GivenStatus
+    tests_status: GivenStatus
     absent: tuple[str, ...]
     reason: str
     ended: str
@@ -144,7 +144,7 @@ class Findings:
     @property
     def resolved(self) -> bool:
         """Whether every given test succeeds."""
-        return _resolved(self.status)
+        return _resolved(self.tests_status)
 
 
 def why_no_tests(suite: Suite, tools: Tools) -> str:
@@ -182,7 +182,7 @@ class GivenTests:
         python = self.tools.interpreter
         by = f" by {python.path} (Python {python.version})" if python else ""
         return Findings(
-            status=status,
+            tests_status=status,
             absent=absent,
             reason=_reason(status, run, doubt),
             ended=run.ended,

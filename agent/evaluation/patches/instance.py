@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agent.datasets import InputProblem, Prediction, ScoringInstance
@@ -288,21 +288,11 @@ def _result(order: Order, outcome: PatchOutcome, **more: object) -> Scored:
 
 def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scored:
     resolved = findings.resolved and not findings.suspicion
-    return _result(
-        order,
-        "resolved" if resolved else "unresolved",
-        reason=findings.reason,
-        patch_successfully_applied=True,
-        resolved=resolved,
-        tests_status=findings.status,
-        absent=findings.absent,
-        suspicion=findings.suspicion,
-        ended=findings.ended,
-        environment=words,
-        runner=findings.runner,
-        notes=findings.notes,
-        key=key,
-    )
+    outcome: PatchOutcome = "resolved" if resolved else "unresolved"
+    found = asdict(findings)
+    del found["blame"], found["log"]
+    more = {"resolved": resolved, "environment": words, "key": key, **found}
+    return _result(order, outcome, patch_successfully_applied=True, **more)
 
 
 class Sandboxes:

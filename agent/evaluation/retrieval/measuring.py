@@ -100,24 +100,11 @@ async def measure(
     budgets: Sequence[int],
     reporter: Reporter,
 ) -> Measurement:
-    """Return the row of a job, packed also into each of `budgets`, or why it is skipped.
+    """Return the row of a job, packed also into each of `budgets`.
 
-    Raises ConfigurationError if no instance can be measured.
+    Raises ConfigurationError if no instance can be measured, ProblemError and RepositoryError if
+    this one cannot.
     """
-    try:
-        return await _measured(job, settings, retriever, budgets, reporter)
-    except (ProblemError, RepositoryError) as error:
-        # Equal reasons are counted together, so they must not contain the id.
-        return Measurement(skipped=str(error).removeprefix(f"{job.instance.instance_id}: "))
-
-
-async def _measured(
-    job: MeasureJob,
-    settings: Settings,
-    retriever: Retriever,
-    budgets: Sequence[int],
-    reporter: Reporter,
-) -> Measurement:
     instance, repository, chunker = job.instance, Path(job.repository), TreeSitterChunker()
     problem = problem_from_text(instance.problem_statement, instance.instance_id)
     texts = read_files(repository, instance.base_commit, gold_paths(instance))
@@ -192,7 +179,11 @@ def _open_worker(flags: Mapping[str, Any], budgets: Sequence[int]) -> None:
 
     def measured(job: MeasureJob) -> Measurement:
         notices.clear()
-        done = runner.run(measure(job, settings, retriever, budgets, note))
+        try:
+            done = runner.run(measure(job, settings, retriever, budgets, note))
+        except (ProblemError, RepositoryError) as error:
+            # Equal reasons are counted together, so they must not contain the id.
+            done = Measurement(skipped=str(error).removeprefix(f"{job.instance.instance_id}: "))
         return replace(done, notices=tuple(notices))
 
     _open.append((measured, stack))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.datasets import GoldInstance
+from agent.errors import ProblemError, RepositoryError
 from agent.evaluation.retrieval import (
     ContextRange,
     Gold,
@@ -83,12 +84,11 @@ def test_the_original_ranks_whole_files(tmp_path: Path) -> None:
         ({"problem_statement": "  \n"}, "the problem is empty"),
     ],
 )
-def test_an_unusable_instance_is_skipped_with_the_reason(
+def test_an_unusable_instance_is_an_error_with_the_reason(
     tmp_path: Path, row: dict[str, str], why: str
 ) -> None:
-    reply = measured(tmp_path, **row)
-    assert why in reply.skipped
-    assert reply.row is None
+    with pytest.raises((ProblemError, RepositoryError), match=why):
+        measured(tmp_path, **row)
 
 
 def test_functions_are_the_100_best_each_once_without_what_has_no_name() -> None:
