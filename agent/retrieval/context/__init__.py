@@ -6,7 +6,6 @@ receipt, the map of names (`make_map`), and the code that replies ask for (`Code
 from agent.retrieval.context.asked import AskedCode as AskedCode
 from agent.retrieval.context.asked import CodeRequests as CodeRequests
 from agent.retrieval.context.asked import LocatedCode as LocatedCode
-from agent.retrieval.context.asked import asked_code as asked_code
 from agent.retrieval.context.asked import put_first as put_first
 from agent.retrieval.context.builder import PackingOptions as PackingOptions
 from agent.retrieval.context.map import RepositoryMap as RepositoryMap

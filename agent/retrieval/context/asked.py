@@ -112,12 +112,18 @@ class NameFinder:
         text = text.strip()
         if not text:
             return NameAnswer()
-        if (lines := _LINES.fullmatch(text)) and (path := self._file(lines["path"])):
-            return self._range(path, int(lines["first"]), int(lines["last"] or lines["first"]))
-        if path := self._file(text):
-            return self._whole(path)
-        start, _, inner = text.partition(":")
-        if inner and (path := self._file(start)):
+        lines, (start, _, inner) = _LINES.fullmatch(text), text.partition(":")
+        with_lines, whole = self._file(lines["path"]) if lines else None, self._file(text)
+        path = with_lines or whole or self._file(start)
+        if path and is_secret_path(path):
+            return NameAnswer(note=f"{path} is not shown: such files hold secrets")
+        if lines and with_lines:
+            return self._range(
+                with_lines, int(lines["first"]), int(lines["last"] or lines["first"])
+            )
+        if whole:
+            return self._whole(whole)
+        if inner and path:
             if code := tuple(self._in_file(path, _dotted(inner))):
                 return NameAnswer(code)
             symbols = [symbol.strip() for symbol in _dotted(inner).split(",")]
@@ -163,8 +169,6 @@ class NameFinder:
         return ends[0] if len(ends) == 1 else None
 
     def _range(self, path: str, first: int, last: int) -> NameAnswer:
-        if is_secret_path(path):
-            return _secret(path)
         count = len(self._views[path].lines)
         if first > count:
             return NameAnswer(note=f"{path} has only {count} lines")
@@ -172,8 +176,6 @@ class NameFinder:
         return NameAnswer((NamedCode(path, "", _numbers(first, min(max(first, last), count))),))
 
     def _whole(self, path: str) -> NameAnswer:
-        if is_secret_path(path):
-            return _secret(path)
         view, chunks = self._views[path], self.chunks_of(path)
         count = len(view.lines)
         if count < _WHOLE_FILE_LINES:
@@ -189,8 +191,6 @@ class NameFinder:
     # --- symbols
 
     def _of_file(self, path: str, symbol: str) -> NameAnswer:
-        if is_secret_path(path):
-            return _secret(path)
         if code := tuple(self._in_file(path, symbol)):
             return NameAnswer(code)
         elsewhere = self._anywhere(symbol)
@@ -325,10 +325,6 @@ def _numbers(first: int, last: int) -> frozenset[int]:
     return frozenset(range(first, last + 1))
 
 
-def _secret(path: str) -> NameAnswer:
-    return NameAnswer(note=f"{path} is not shown: such files hold secrets")
-
-
 def _not_found(place: str, name: str, names: Iterable[str]) -> str:
     nearest = ", ".join(difflib.get_close_matches(name, dict.fromkeys(names), _NEAREST))
     return f"not found: {place}" + (f" (nearest: {nearest})" if nearest else "")
@@ -364,37 +360,6 @@ class AskedCode:
     notes: tuple[str, ...] = ()
     shown: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     tokens: int = 0
-
-
-def asked_code(
-    names: Sequence[str],
-    ranking: Ranking,
-    shown: Iterable[Mapping[str, Iterable[Run]]],
-    snapshot: Snapshot,
-    counter: TokenCounter,
-    chunker: Chunker,
-    *,
-    budget: int,
-) -> AskedCode:
-    """Return the named code in at most `budget` tokens, without what is `shown` already."""
-    views = FileViews(snapshot)
-    answer = _Answer(views, counter, budget, shown)
-    finder = NameFinder(ranking, snapshot, views, chunker)
-    distinct = list(dict.fromkeys(name[:_NAME_LENGTH] for name in names if name.strip()))
-    meanings = [finder.find(name) for name in distinct[:MAX_NAMES]]
-    named = [code for meaning in meanings for code in meaning.code]
-    for meaning in meanings:
-        answer.add_note(meaning.note)
-        for code in meaning.code:
-            for wider in named:  # lines or a class that are asked for too hold it
-                if wider.path == code.path and wider.lines > code.lines:
-                    answer.add(wider, cut=False)
-            answer.add_note(answer.add(code))
-        for code in meaning.likely:
-            answer.add(code, cut=False)
-    if len(distinct) > MAX_NAMES:
-        answer.add_note(f"{len(distinct) - MAX_NAMES} further names were not looked up")
-    return answer.result()
 
 
 class _Answer:
@@ -510,7 +475,7 @@ class CodeRequests:
         for number, names in enumerate(self.asked):
             key = (context.text if context else "", number, self.budget)
             if key not in self._cache:
-                self._cache[key] = self._find(names, ranking, shown, self.budget)
+                self._cache[key] = self.find(names, ranking, shown, self.budget)
             answers.append(self._cache[key])
             shown.append(answers[-1].shown)
         return answers
@@ -520,18 +485,34 @@ class CodeRequests:
         names = [name for request in self.asked for name in request]
         if not names or room <= 0:
             return None
-        return self._find(names, ranking, [context.shown_lines], room)
+        return self.find(names, ranking, [context.shown_lines], room)
 
-    def _find(
+    def find(
         self,
         names: Sequence[str],
         ranking: Ranking,
-        shown: Iterable[Mapping[str, Sequence[Run]]],
+        shown: Iterable[Mapping[str, Iterable[Run]]],
         budget: int,
     ) -> AskedCode:
-        return asked_code(
-            names, ranking, shown, self.snapshot, self.counter, self.chunker, budget=budget
-        )
+        """Return the named code in at most `budget` tokens, without what is `shown` already."""
+        views = FileViews(self.snapshot)
+        answer = _Answer(views, self.counter, budget, shown)
+        finder = NameFinder(ranking, self.snapshot, views, self.chunker)
+        distinct = list(dict.fromkeys(name[:_NAME_LENGTH] for name in names if name.strip()))
+        meanings = [finder.find(name) for name in distinct[:MAX_NAMES]]
+        named = [code for meaning in meanings for code in meaning.code]
+        for meaning in meanings:
+            answer.add_note(meaning.note)
+            for code in meaning.code:
+                for wider in named:  # lines or a class that are asked for too hold it
+                    if wider.path == code.path and wider.lines > code.lines:
+                        answer.add(wider, cut=False)
+                answer.add_note(answer.add(code))
+            for code in meaning.likely:
+                answer.add(code, cut=False)
+        if len(distinct) > MAX_NAMES:
+            answer.add_note(f"{len(distinct) - MAX_NAMES} further names were not looked up")
+        return answer.result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,7 @@ class PackingOptions:
     max_chunks: int | None = None
     # Without support, 10 more of 130 contexts of 6,000 tokens lack a line to change.
     support_share: float = 0.1
-    # A function beyond this share counts as oversized, so that it cannot crowd out all others.
-    chunk_share: float = 0.5
-    part_ranks: int = 5  # an oversized chunk among the first this many is shown in part,
-    part_share: float = 0.25  # in at most this share
+    part_ranks: int = 5  # an oversized chunk among the first this many is shown in part
     depth: int = 400  # chunks that are tried; past this rank one in a thousand has to change
     original: bool = False  # packs as the system before this one did
     allow_empty: bool = False  # a prompt may be sent although no code fits into it
@@ -85,6 +82,10 @@ class PackingOptions:
 
 # Chunks among the first this many are the likely place and are shown with long docstrings.
 _WHOLE_RANKS = 5
+
+# A function beyond this share of the limit counts as oversized, so that it cannot crowd out others.
+_CHUNK_SHARE = 0.5
+_PART_SHARE = 0.25  # that a part of such a function may take
 
 # Items of support in a row that may not fit before the others of a file are given up.
 _MISSES = 20
@@ -232,7 +233,7 @@ class ContextBuilder:
         # The rendered file has at least these lines.
         most = room + self._tokens.get(choice.chunk.path, 0)
         if parts and not (is_first(choice.rank, choice.scored) and choice.chunk.symbol):
-            most = min(most, int(self._options.chunk_share * self._options.limit))
+            most = min(most, int(_CHUNK_SHARE * self._options.limit))
         if self._counter.count(body) <= most and self._take_whole(choice, room):
             return True
         if parts and self._take_part(choice, room):
@@ -250,11 +251,10 @@ class ContextBuilder:
         return self._take(choice, room)
 
     def _take_part(self, choice: Choice, room: int) -> bool:
-        options = self._options
-        if choice.rank >= options.part_ranks or not options.part_share:
+        if choice.rank >= self._options.part_ranks:
             return False
         chunk, share = choice.chunk, self._share(choice.chunk.path)
-        room = min(room, int(options.part_share * options.limit))
+        room = min(room, int(_PART_SHARE * self._options.limit))
         header = self._header(chunk)
 
         def _part(lines: frozenset[int]) -> Choice:

@@ -1,4 +1,4 @@
-"""Embeds any number of texts through one model: in parallel, with retries, splitting and caches. A
+"""Embeds any number of texts through one model: in parallel, with retries, splitting and a cache. A
 text that cannot be embedded gives a zero row; a server without embeddings is not called again.
 """
 
@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +72,6 @@ class EmbeddingOptions:
     timeout: float = 30.0  # most for one try, so that a hanging call frees its worker
     backoff: float = 0.5  # upper bound of the first wait; doubles each time, with full jitter
     longest_wait: float = 8.0
-    memory_entries: int = 20_000  # vectors cached in memory: 30 MB at 384 dimensions
 
 
 class ParallelEmbedder:
@@ -94,7 +92,6 @@ class ParallelEmbedder:
         self._cache = cache
         self._time_left = time_left
         self._answered = False  # whether any call has returned vectors
-        self._memory: OrderedDict[bytes, Vector] = OrderedDict()
         self._dimension = 0
         self._off: ProviderError | None = None
 
@@ -124,22 +121,10 @@ class ParallelEmbedder:
         return rows
 
     async def _cached(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        vectors = {key: self._memory[key] for key in keys if key in self._memory}
-        for key in vectors:
-            self._memory.move_to_end(key)
-        rest = [key for key in keys if key not in vectors]
-        if rest and self._cache is not None:
-            stored = await asyncio.to_thread(self._cache.get, rest)
-            vectors |= stored
-            self._remember(stored)
+        vectors = {} if self._cache is None else await asyncio.to_thread(self._cache.get, keys)
         if vectors and not self._dimension:
             self._dimension = len(next(iter(vectors.values())))
         return vectors
-
-    def _remember(self, vectors: Mapping[bytes, Vector]) -> None:
-        self._memory.update(vectors)
-        while len(self._memory) > self._options.memory_entries:
-            self._memory.popitem(last=False)
 
     async def _fetch(
         self, missing: Mapping[bytes, str], kind: EmbeddingKind
@@ -157,7 +142,6 @@ class ParallelEmbedder:
                 rows = await self._batch([missing[key] for key in batch], kind, self._options.tries)
                 good = {key: v for key, v in zip(batch, rows, strict=True) if v is not None}
                 vectors.update(good)
-                self._remember(good)
                 if good and self._cache is not None:
                     await asyncio.to_thread(self._cache.put, good)
                 if len(batches) > 1:

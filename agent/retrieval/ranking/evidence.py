@@ -48,23 +48,16 @@ class Evidence:
     files: defaultdict[int, dict[str, Reason]] = field(default_factory=lambda: defaultdict(dict))
     pieces: defaultdict[int, dict[str, Reason]] = field(default_factory=lambda: defaultdict(dict))
 
-    def add_file(self, file: int, reason: Reason) -> None:
-        """Add the reason unless a stronger one of the same feature is known."""
-        _keep_best(self.files[file], reason)
-
-    def add_piece(self, piece: int, reason: Reason) -> None:
-        """Add the reason unless a stronger one of the same feature is known."""
-        _keep_best(self.pieces[piece], reason)
-
     def merge(self, other: Evidence) -> None:
         """Add the reasons of another source, keeping the strongest of each feature."""
         for mine, theirs in ((self.files, other.files), (self.pieces, other.pieces)):
             for number, reasons in theirs.items():
                 for reason in reasons.values():
-                    _keep_best(mine[number], reason)
+                    keep_best(mine[number], reason)
 
 
-def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:
+def keep_best(reasons: dict[str, Reason], reason: Reason) -> None:
+    """Add the reason unless a stronger one of the same feature is known."""
     best = reasons.get(reason.feature)
     if best is None or reason.value > best.value:
         reasons[reason.feature] = reason
@@ -133,9 +126,9 @@ def _add_frames(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: 
             note = f"traceback frame {rank}: {corpus.files[file].path}:{frame.line}"
             if frame.function:
                 note += f" in {frame.function}"
-            evidence.add_file(file, Reason("traceback", FRAME_WEIGHT * weight, note))
+            keep_best(evidence.files[file], Reason("traceback", FRAME_WEIGHT * weight, note))
             for piece in _pieces_at(corpus, file, frame.line, frame.function):
-                evidence.add_piece(piece, Reason("traceback", LINE_WEIGHT * weight, note))
+                keep_best(evidence.pieces[piece], Reason("traceback", LINE_WEIGHT * weight, note))
 
 
 def _pieces_at(corpus: Corpus, file: int, line: int, function: str) -> list[int]:
@@ -164,10 +157,10 @@ def _add_paths(mentions: Mentions, corpus: Corpus, paths: PathTable, evidence: E
         note = f"{mention.path} is named in the {mention.place.value}"
         for file in files:
             share = factor / len(files)
-            evidence.add_file(file, Reason("path", weight * share, note))
+            keep_best(evidence.files[file], Reason("path", weight * share, note))
             for piece in _pieces_at(corpus, file, mention.line, "") if mention.line else ():
                 reason = Reason("line", LINE_WEIGHT * share, f"{note} at line {mention.line}")
-                evidence.add_piece(piece, reason)
+                keep_best(evidence.pieces[piece], reason)
 
 
 def _add_names(mentions: Mentions, corpus: Corpus, evidence: Evidence) -> None:
@@ -178,9 +171,11 @@ def _add_names(mentions: Mentions, corpus: Corpus, evidence: Evidence) -> None:
         files, rest, pieces = modules.find(mention.name)
         factor, note = PLACE_FACTORS[mention.place], _named_in(mention)
         for file in files:
-            evidence.add_file(file, Reason("module", MODULE_WEIGHT * factor / len(files), note))
+            keep_best(
+                evidence.files[file], Reason("module", MODULE_WEIGHT * factor / len(files), note)
+            )
         for piece in pieces:
-            evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
+            keep_best(evidence.pieces[piece], Reason("symbol", SYMBOL_WEIGHT * factor, note))
         if not (rest and pieces):
             _add_symbols(mention, symbols.find(mention.name), corpus, evidence)
 
@@ -253,6 +248,6 @@ def _add_symbols(
     factor = PLACE_FACTORS[mention.place] / max(len(pieces), 1) ** 0.5
     note = _named_in(mention)
     for piece in pieces:
-        evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
+        keep_best(evidence.pieces[piece], Reason("symbol", SYMBOL_WEIGHT * factor, note))
         file = int(corpus.piece_file[piece])
-        evidence.add_file(file, Reason("symbol", SYMBOL_FILE_WEIGHT * factor, note))
+        keep_best(evidence.files[file], Reason("symbol", SYMBOL_FILE_WEIGHT * factor, note))

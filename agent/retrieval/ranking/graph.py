@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.index import ModuleTable
-from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.evidence import Evidence, keep_best
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _PieceLinks:
 
     def _add(self, piece: int, seed: int, reason: Reason) -> None:
         if piece != seed:
-            self.evidence.add_piece(piece, reason)
+            keep_best(self.evidence.pieces[piece], reason)
 
     def _file(self, piece: int) -> int:
         return int(self.corpus.piece_file[piece])
@@ -110,11 +110,11 @@ def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence)
             files = modules.find(line, seed)
             for file in files if len(files) <= MAX_DEFINERS else ():
                 if file != seed:
-                    evidence.add_file(file, Reason("imports", score / len(files)))
+                    keep_best(evidence.files[file], Reason("imports", score / len(files)))
         for file, line in importers.of(modules.leaf(seed)):
             files = modules.find(line, file)
             if seed in files and len(files) <= MAX_DEFINERS and file != seed:
-                evidence.add_file(file, Reason("imported-by", score / len(files)))
+                keep_best(evidence.files[file], Reason("imported-by", score / len(files)))
 
 
 class _Importers:

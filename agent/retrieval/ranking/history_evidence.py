@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.history import MAX_HUNK_FILES
-from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.evidence import Evidence, keep_best
 from agent.retrieval.ranking.lexical import K1, inverse_frequency, length_norm
 from agent.retrieval.ranking.signals import normalised
 from agent.types import Reason
@@ -43,14 +43,14 @@ def history_evidence(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -
     recency = 0.5 ** (table.touch_commit[file >= 0] / HALF_LIFE)
     churn = normalised(np.log1p(np.bincount(file[file >= 0], recency, len(corpus.files))))
     for number in np.flatnonzero(churn).tolist():
-        evidence.add_file(number, Reason("churn", float(churn[number]), "changes often"))
+        keep_best(evidence.files[number], Reason("churn", float(churn[number]), "changes often"))
     touched = np.flatnonzero(shares[table.touch_commit] > 0)
     files = ((int(file[row]), int(table.touch_commit[row]), 1.0) for row in touched)
     for number, value, note in _summed(table, shares, files):
-        evidence.add_file(number, Reason("history", value, note))
+        keep_best(evidence.files[number], Reason("history", value, note))
     pieces = _piece_touches(table, corpus, path_file, shares)
     for number, value, note in _summed(table, shares, pieces):
-        evidence.add_piece(number, Reason("history-function", value, note))
+        keep_best(evidence.pieces[number], Reason("history-function", value, note))
     return evidence
 
 
@@ -157,5 +157,5 @@ def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int])
     for path, value in cochange(table, [corpus.files[seed].path for seed in seeds]).items():
         if path in numbers:
             reason = Reason("cochange", value, "used to change together with the best")
-            evidence.add_file(numbers[path], reason)
+            keep_best(evidence.files[numbers[path]], reason)
     return evidence

@@ -161,7 +161,7 @@ class HybridRetriever:
             query, documents = await embed_both(self._embedder, asked, texts)
         except ProviderError as error:
             note = f"no embeddings, ranked by words alone: {error}"
-            return self._ranking(problem, first, note, note)
+            return self._ranking(problem, first, note)
         return await asyncio.to_thread(self._fuse, problem, first, query, documents)
 
     def _rank_words(
@@ -192,24 +192,14 @@ class HybridRetriever:
         documents: NDArray[np.float32],
     ) -> Ranking:
         if query.shape != (1, documents.shape[1]) or not query.any():
-            note = "no usable embeddings, ranked by words alone"
-            return self._ranking(problem, first, note, note)
+            return self._ranking(problem, first, "no usable embeddings, ranked by words alone")
         values = cosines(query[0], documents)
         fused = by_cosine(first, values) if self._options.original else fuse(first, values)
-        if failed := int(np.isnan(values).sum()):
-            note = f"{failed} of {values.size} chunks could not be embedded"
-            degraded = "some chunks could not be embedded"
-            return self._ranking(problem, fused, note, degraded, embedded=True)
-        return self._ranking(problem, fused, embedded=True)
+        note = "some chunks could not be embedded" if np.isnan(values).any() else ""
+        return self._ranking(problem, fused, note, embedded=True)
 
     def _ranking(
-        self,
-        problem: Problem,
-        ranked: Ranked,
-        note: str = "",
-        degraded: str = "",
-        *,
-        embedded: bool = False,
+        self, problem: Problem, ranked: Ranked, note: str = "", *, embedded: bool = False
     ) -> Ranking:
         if note:
             self._warn(note)
@@ -218,7 +208,7 @@ class HybridRetriever:
         if not self._options.original:
             ranked = _source_first(ranked, problem)
         notes = (*ranked.notes, note) if note else ranked.notes
-        return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)
+        return Ranking(ranked.chunks, ranked.files, ranked.total, notes, note)
 
     def _warn(self, message: str) -> None:
         """Report a message once, because every problem of a batch fails for the same reason."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.retrieval.context import AskedCode, asked_code
+from agent.retrieval.context import AskedCode, CodeRequests
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.types import Chunk, ChunkKind, Ranking, ScoredChunk
 from tests.support.fakes import MemorySnapshot
@@ -89,15 +89,9 @@ COUNTER = ApproximateCounter()
 
 
 def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCode:
-    return asked_code(
-        names,
-        ranking or Ranking((), (), 0),
-        [shown] if shown else [],
-        MemorySnapshot(FILES),
-        COUNTER,
-        TreeSitterChunker(),
-        budget=budget,
-    )
+    requests = CodeRequests(MemorySnapshot(FILES), COUNTER, TreeSitterChunker(), budget)
+    known = ranking or Ranking((), (), 0)
+    return requests.find(names, known, [shown] if shown else [], budget)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +174,7 @@ def test_every_form_of_a_name_is_sent_whole(name: str, header: str, holds: str) 
         ("db", "db is a folder: db/long.py, db/operators.py, db/other.py"),
         (".env", ".env is not shown: such files hold secrets"),
         (".env:1-2", ".env is not shown: such files hold secrets"),
+        (".env:KEY", ".env is not shown: such files hold secrets"),
     ],
 )
 def test_what_cannot_be_sent_is_answered(name: str, note: str) -> None:

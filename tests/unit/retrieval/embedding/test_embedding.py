@@ -90,15 +90,6 @@ def test_no_more_calls_at_once_than_allowed() -> None:
         assert len(model.calls) == 40
 
 
-def test_memory_is_bounded() -> None:
-    model = FakeBatchEmbedder(max_batch=1)
-    embedder = make(model, options=EmbeddingOptions(memory_entries=2))
-    for text in ("a", "b", "a", "c", "a", "b"):
-        embed(embedder, [text])
-    # "a" was used again before "c" came, so "b" went.
-    assert [call[0] for call in model.calls] == ["a", "b", "c", "b"]
-
-
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_passing_fault_is_tried_again(times: int) -> None:
     model = FakeBatchEmbedder(failing_on("a", ProviderError("busy"), times))

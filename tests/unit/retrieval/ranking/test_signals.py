@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.retrieval.index.words import Terms
-from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.evidence import Evidence, keep_best
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.mentions import read_mentions
 from agent.retrieval.ranking.signals import (
@@ -54,9 +54,9 @@ def cosines() -> NDArray[np.float64]:
 
 def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     evidence = Evidence()
-    evidence.add_file(3, Reason("path", 0.8, ""))
-    evidence.add_file(3, Reason("churn", 0.7, ""))
-    evidence.add_piece(2, Reason("history-function", 0.5, ""))
+    keep_best(evidence.files[3], Reason("path", 0.8, ""))
+    keep_best(evidence.files[3], Reason("churn", 0.7, ""))
+    keep_best(evidence.pieces[2], Reason("history-function", 0.5, ""))
     found = signals_of(evidence, cosines())
     known = normalised(np.clip(np.nan_to_num(cosines(), nan=0.0), 0.0, None))
     files = (
@@ -78,7 +78,7 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> 
     for order in (reasons, reasons[::-1]):
         evidence = Evidence()
         for reason in order:
-            evidence.add_file(3, reason)
+            keep_best(evidence.files[3], reason)
         found = signals_of(evidence, cosines())
         pieces, _ = choose_candidates(found, 4)
         rows.append((found.files.tobytes(), piece_matrix(found, pieces).tobytes()))
