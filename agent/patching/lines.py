@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 from agent.patching.diff import Step, steps
 
@@ -146,8 +146,12 @@ class Wanted:
     @property
     def added(self) -> Sequence[str]:
         """The lines of the replacement that the search text lacks."""
-        runs = (self.new[step.b_start : step.b_end] for step in self.steps if not step.equal)
-        return [line for run in runs for line in run]
+        return [line for step in self.changes for line in self.new[step.b_start : step.b_end]]
+
+    @property
+    def changes(self) -> Sequence[Step]:
+        """The steps that change something."""
+        return [step for step in self.steps if not step.equal]
 
     def around(self, step: Step) -> list[int]:
         """Return the non-blank old lines of a change with the nearest one on either side."""
@@ -155,6 +159,14 @@ class Wanted:
         after = (i for i in range(step.a_end, len(self.old)) if not is_blank(self.old[i]))
         inside = (i for i in range(step.a_start, step.a_end) if not is_blank(self.old[i]))
         return [*islice(before, 1), *inside, *islice(after, 1)]
+
+    def is_placed(self, step: Step, at: Mapping[int, int]) -> bool:
+        """Whether a change stands among lines that are as far apart `at` their places."""
+        around = self.around(step)
+        inside = [index for index in around if step.a_start <= index < step.a_end]
+        return all(i in at for i in inside) and all(
+            i in at and j in at and at[j] - at[i] == j - i for i, j in pairwise(inside or around)
+        )
 
     @property
     def says_something(self) -> bool:
@@ -227,7 +239,7 @@ def elision_parts(wanted: Wanted) -> Sequence[Wanted]:
     while pairs and not any(pairs[-1]):
         pairs.pop()
     parts = [Wanted.of_lines(*pair) for pair in pairs]
-    changed = any(not step.equal for part in parts for step in part.steps)
+    changed = any(part.changes for part in parts)
     return parts if changed and all(part.says_something for part in parts) else ()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from rapidfuzz import fuzz
 
@@ -269,18 +268,11 @@ def _without_blanks(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     rows = [index for index, line in enumerate(wanted.old) if not is_blank(line)]
     runs = page.runs(spaceless, [wanted.old[i] for i in rows], blanks=False)
     places = [dict(zip(rows, at, strict=True)) for at in runs]
-    return [_region(page, wanted, at) for at in places if _is_placed(wanted, at)]
-
-
-def _is_placed(wanted: Wanted, at: dict[int, int]) -> bool:
-    """Whether each change stands among lines that are as far apart in the file as in the reply."""
-    for step in (step for step in wanted.steps if not step.equal):
-        around = wanted.around(step)
-        inside = [index for index in around if step.a_start <= index < step.a_end]
-        for i, j in pairwise(inside or around):
-            if i not in at or j not in at or at[j] - at[i] != j - i:
-                return False
-    return True
+    return [
+        _region(page, wanted, at)
+        for at in places
+        if all(wanted.is_placed(step, at) for step in wanted.changes)
+    ]
 
 
 def _near(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
@@ -320,8 +312,7 @@ def _elision(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     def make() -> str | None:
         text, done = "", pieces[0][1].start
         for part, place in pieces:
-            changed = any(not step.equal for step in part.steps)
-            new = place.make() if changed else page.text[place.start : place.end]
+            new = place.make() if part.changes else page.text[place.start : place.end]
             if new is None:
                 return None
             text += page.text[done : place.start] + new

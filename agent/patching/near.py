@@ -11,7 +11,7 @@ from rapidfuzz import fuzz, process
 
 from agent.patching.diff import Step, steps
 from agent.patching.lines import Page, Wanted, is_blank, plain_punctuation, spaceless
-from agent.patching.transplant import merged
+from agent.patching.transplant import merged_lines
 
 # A search text needs this many non-blank lines and characters to be matched by similarity. Shorter
 # ones are similar to too many places.
@@ -62,8 +62,8 @@ def near_window(page: Page, wanted: Wanted) -> dict[int, int] | None:
     best = _best(page, wanted, size * _NEAR_SHARE)
     if best is None or any(index not in best.at for index in rows):
         return None
-    changes = (step for step in wanted.steps if not step.equal)
-    return best.at if all(_is_sound(page, wanted, best, step) for step in changes) else None
+    sound = all(_is_sound(page, wanted, best, step) for step in wanted.changes)
+    return best.at if sound else None
 
 
 def _best(page: Page, wanted: Wanted, least: float) -> _Fit | None:
@@ -114,32 +114,14 @@ def _key(line: str) -> str:
 def _is_sound(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> bool:
     """Whether a change touches and adjoins lines that agree, with no line passed over."""
     around = wanted.around(step)
-    inside = [index for index in around if step.a_start <= index < step.a_end]
-    sure = {**fit.same, **_mergeable(page, wanted, fit, step)}
-    pairs = list(pairwise(inside or around))
-    if any(i not in sure for i in inside) or not all(
-        i in sure and j in sure and sure[j] - sure[i] == j - i for i, j in pairs
-    ):
+    lines = {i: page.lines[k] for i, k in fit.at.items() if i not in fit.same}
+    mergeable = {i: fit.at[i] for i, _ in merged_lines(wanted, step, lines)}
+    if not wanted.is_placed(step, {**fit.same, **mergeable}):
         return False
-    if not any(index in fit.same for index in around if index not in inside):
+    if not any(i in fit.same for i in around if not step.a_start <= i < step.a_end):
         return False
     between = (page.lines[fit.at[i] + 1 : fit.at[j]] for i, j in pairwise(around))
     return all(is_blank(line) for lines in between for line in lines)
-
-
-def _mergeable(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> dict[int, int]:
-    """Return the misquoted lines of a change into which the new line can be merged."""
-    if step.a_end - step.a_start != step.b_end - step.b_start:
-        return {}
-    shift = step.b_start - step.a_start
-    return {
-        i: k
-        for i, k in fit.at.items()
-        if step.a_start <= i < step.a_end
-        and i not in fit.same
-        and merged(wanted.old[i].strip(), wanted.new[i + shift].strip(), page.lines[k].strip())
-        is not None
-    }
 
 
 # A line that occurs more often than this ("return None", blank) says nothing about the place.

@@ -75,7 +75,8 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
 
 
 def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
-    twins = dict(_twins(wanted, window, step))
+    lines = {i: window.lines[k] for i, k in enumerate(window.at) if k is not None}
+    twins = {i + step.b_start - step.a_start: t for i, t in merged_lines(wanted, step, lines)}
     result: list[str] = []
     for index in range(step.b_start, step.b_end):
         line = wanted.new[index]
@@ -90,18 +91,18 @@ def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list
     return result
 
 
-def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, str]]:
-    """Return new lines that replace one misquoted line each, with the characters of the file."""
+def merged_lines(wanted: Wanted, step: Step, lines: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+    """Return the misquoted old lines that one new line each replaces, with that line merged.
+    `lines`: the line of the file for each old line that is there.
+    """
     if step.a_end - step.a_start != step.b_end - step.b_start:
         return
-    for i, j in zip(range(step.a_start, step.a_end), range(step.b_start, step.b_end), strict=True):
-        k = window.at[i]
-        if k is not None and wanted.old[i].strip() != window.lines[k].strip():
-            text = merged(
-                wanted.old[i].strip(), wanted.new[j].lstrip(" \t"), window.lines[k].strip()
-            )
-            if text is not None:
-                yield j, text
+    news = wanted.new[step.b_start : step.b_end]
+    for i, new in zip(range(step.a_start, step.a_end), news, strict=True):
+        old, line = wanted.old[i].strip(), lines.get(i, "").strip()
+        text = merged(old, new.lstrip(" \t"), line) if line and old != line else None
+        if text is not None:
+            yield i, text
 
 
 # Widths of a tab in the order in which they are tried.
