@@ -87,19 +87,6 @@ async def run(
     start = kept_patch(earlier)
     copy = WorkingCopy(snapshot, services, options, start)
     applied = 0 if start is None else len(earlier)
-    plain, opening = _opening(problem, bundle, earlier, applied, services, options)
-    conversation = Conversation(plain, opening, services.counter)
-    return await _Loop(copy, conversation, services, options, keep).run()
-
-
-def _opening(
-    problem: Problem,
-    bundle: ContextBundle,
-    earlier: Sequence[Attempt],
-    applied: int,
-    services: Services,
-    options: SolveOptions,
-) -> tuple[str, ToolDialogue]:
     find, commands = services.finder is not None, not services.validator.why_no_commands
     tools, words = offered(find=find, run=commands, lines=MAX_READ_LINES)
     plain, system = (
@@ -112,8 +99,9 @@ def _opening(
         for actions in (words, "")
     )
     history = describe_attempts(earlier, services.counter)
-    user = iterative_start(problem, bundle, history, applied)
-    return plain, ToolDialogue(system, user, tools)
+    opening = ToolDialogue(system, iterative_start(problem, bundle, history, applied), tools)
+    conversation = Conversation(plain, opening, services.counter)
+    return await _Loop(copy, conversation, services, options, keep).run()
 
 
 def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:

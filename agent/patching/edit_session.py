@@ -77,12 +77,16 @@ class EditSession:
                 return self._rename(path, to)
             case SearchReplace(search="", replace=content) if not self.tree.exists(path):
                 return self._create(path, content)  # how SEARCH/REPLACE blocks make a file
+        file = self._editable(path, edit.replace)
+        if isinstance(file, Miss):
+            return file
+        match edit:
             case SearchReplace():
-                return self._replace(index, path, edit)
+                return self._replace(index, path, file, edit)
             case ReplaceSymbol():
-                return self._replace_symbol(index, path, edit)
+                return self._replace_symbol(index, path, file, edit)
             case ReplaceLines():
-                return self._replace_lines(index, path, edit)
+                return self._replace_lines(index, path, file, edit)
 
     def _create(self, path: str, content: str) -> AppliedEdit | Miss:
         data = _hidden(content) or _encoded(content)
@@ -127,10 +131,9 @@ class EditSession:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
         return AppliedEdit(0, target, MatchTier.RENAMED, 1)
 
-    def _replace(self, index: int, path: str, edit: SearchReplace) -> AppliedEdit | Miss:
-        file = self._editable(path, edit.replace)
-        if isinstance(file, Miss):
-            return file
+    def _replace(
+        self, index: int, path: str, file: FileText, edit: SearchReplace
+    ) -> AppliedEdit | Miss:
         shown = [(self._moved(path, a), self._moved(path, b)) for a, b in self.shown.get(path, ())]
         if edit.line is not None:
             edit = replace(edit, line=self._moved(path, edit.line))
@@ -138,10 +141,9 @@ class EditSession:
         place = find_place(file, edit, shown, partial(self.checker.intact, path, file), off)
         return place if isinstance(place, Miss) else self._splice(index, path, file, place)
 
-    def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> AppliedEdit | Miss:
-        file = self._editable(path, edit.replace)
-        if isinstance(file, Miss):
-            return file
+    def _replace_symbol(
+        self, index: int, path: str, file: FileText, edit: ReplaceSymbol
+    ) -> AppliedEdit | Miss:
         site = find_symbol(file.text, language_of(path), edit.symbol)
         if isinstance(site, Miss):
             return site
@@ -157,10 +159,9 @@ class EditSession:
             return Miss("broken-syntax", reason, advice="give the whole function")
         return self._splice(index, path, file, Located(MatchTier.SYMBOL, match))
 
-    def _replace_lines(self, index: int, path: str, edit: ReplaceLines) -> AppliedEdit | Miss:
-        file = self._editable(path, edit.replace)
-        if isinstance(file, Miss):
-            return file
+    def _replace_lines(
+        self, index: int, path: str, file: FileText, edit: ReplaceLines
+    ) -> AppliedEdit | Miss:
         off = () if self.checker.affords(file.data) else DEEP_TIERS
         now = replace(edit, first=self._moved(path, edit.first), last=self._moved(path, edit.last))
         place = find_lines(file, now, partial(self.checker.intact, path, file), off)

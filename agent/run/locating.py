@@ -108,13 +108,6 @@ def _text(item: Any) -> str:
     return ":".join(part for part in parts if isinstance(part, str) and part)
 
 
-def with_words(problem: Problem, located: LocatingReply) -> Problem:
-    """Return the problem with the words to search for at the end of its body."""
-    if not located.words:
-        return problem
-    return Problem(problem.title, f"{problem.body}\n\n{' '.join(located.words)}", problem.source)
-
-
 @dataclass(frozen=True, slots=True)
 class LocatedContext:
     """What the call changes: the ranking, and how it is packed. `summary`: for the user.
@@ -167,7 +160,8 @@ async def locate(
     if located is None:
         return _without(ranking, packing, "its reply names no place")
     if located.words:
-        ranking = await services.retriever.rank(with_words(problem, located), snapshot)
+        body = f"{problem.body}\n\n{' '.join(located.words)}"
+        ranking = await services.retriever.rank(replace(problem, body=body), snapshot)
     code = await asyncio.to_thread(put_first, located.places, ranking, snapshot, chunker)
     if not code.chunks:
         return _without(ranking, packing, "no place that it names is in the repository")

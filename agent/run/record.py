@@ -162,10 +162,6 @@ def _counted(run: Any) -> Any:
     )
 
 
-def _rounded(seconds: float) -> float:
-    return round(seconds, 3)
-
-
 _Counts = Annotated[TestCounts | None, BeforeValidator(_counted)]
 
 
@@ -195,7 +191,7 @@ class ValidationRecord(_Record):
     known_missed: tuple[str, ...] = ()
     outdated: tuple[OutdatedFinding, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds: Annotated[float, AfterValidator(_rounded)] = 0.0
+    seconds: Annotated[float, AfterValidator(lambda seconds: round(seconds, 3))] = 0.0
 
 
 class AttemptRecord(_Record):

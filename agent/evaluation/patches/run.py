@@ -69,15 +69,6 @@ class ScoringPlan:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """All selected ids, those with a prediction as orders or as unusable rows, other problems."""
-
-    ids: list[str]
-    orders: Mapping[str, Order | InputProblem]
-    problems: tuple[InputProblem, ...]
-
-
 def evaluate(
     plan: ScoringPlan,
     make_means: Callable[[Callable[[str], None], threading.Event], Means],
@@ -98,18 +89,18 @@ def evaluate(
     with _stopped_by_signals() as stop:
         try:
             means = make_means(lambda text: reporter(Notice(text)), stop)
-            inputs = _read_inputs(plan)
-            for problem in inputs.problems:
+            ids, orders, problems = _read_inputs(plan)
+            for problem in problems:
                 reporter(Notice(f"{problem.place}: {problem.reason}", "warning"))
-            build_environments(inputs.orders.values(), means, stop)
+            build_environments(orders.values(), means, stop)
             plan.folder.mkdir(parents=True, exist_ok=True)
             with locked(plan.folder / "lock"):
-                scored = _judge_all(plan, inputs.orders, means, reporter, stop)
+                scored = _judge_all(plan, orders, means, reporter, stop)
                 report = make_report(
-                    inputs.ids,
-                    list(inputs.orders),
+                    ids,
+                    list(orders),
                     scored,
-                    inputs.problems,
+                    problems,
                     time.monotonic() - started,
                     compared=plan.run is not None,
                 )
@@ -120,15 +111,19 @@ def evaluate(
                 "the same command again; finished results are kept"
             ) from None
     earlier, resolved = sum(one.kept for one in scored), report.resolved_instances
-    words = f"{len(scored):,} of {len(inputs.orders):,} judged"
+    words = f"{len(scored):,} of {len(orders):,} judged"
     words += f" ({earlier:,} by an earlier run)" if earlier else ""
     whole = not report.pending_ids
     reporter(StageFinished(STAGE, report.seconds, f"{words}, {resolved:,} resolved", whole))
     return report
 
 
-def _read_inputs(plan: ScoringPlan) -> _Inputs:
-    """Read predictions and rows. Raises ConfigurationError."""
+def _read_inputs(
+    plan: ScoringPlan,
+) -> tuple[list[str], Mapping[str, Order | InputProblem], list[InputProblem]]:
+    """Return all selected ids, those with a prediction as orders or as unusable rows, and other
+    problems. Raises ConfigurationError.
+    """
     predictions: dict[str, Prediction] = {}
     problems: list[InputProblem] = []
     if plan.predictions is not None:
@@ -162,7 +157,7 @@ def _read_inputs(plan: ScoringPlan) -> _Inputs:
         unknown = (name for name in predictions if name not in ids)
         words = f"no such instance in {plan.dataset}"
         problems += [InputProblem(str(plan.predictions), f"{name}: {words}") for name in unknown]
-    return _Inputs(list(ids), orders, tuple(problems))
+    return list(ids), orders, problems
 
 
 def _check_ids(plan: ScoringPlan, ids: Mapping[str, None]) -> None:
