@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from agent.retrieval.context.excerpt import assignments, exports, signature_lines
 from agent.retrieval.context.layout import (
@@ -99,8 +100,8 @@ class NameFinder:
         self._snapshot = snapshot
         self._views = views
         self._chunker = chunker
-        self._chunks: dict[str, tuple[Chunk, ...]] = {}
-        self._inner: dict[str, tuple[Chunk, ...]] = {}
+        self.chunks_of = cache(self._chunks)
+        self.inner_of = cache(self._inner)
         self._symbols = [scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol]
         self._ranks = {scored.chunk.id: rank for rank, scored in enumerate(ranking.chunks)}
         ranked = dict.fromkeys(scored.chunk.path for scored in ranking.chunks)
@@ -145,19 +146,11 @@ class NameFinder:
         ordered = sorted(chunks, key=lambda c: (self._ranks.get(c.id, last), c.start, c.end))
         return ordered[:_MAX_LIKELY]
 
-    def chunks_of(self, path: str) -> tuple[Chunk, ...]:
-        """Return the chunks of a file."""
-        if path not in self._chunks:
-            text = self._snapshot.text(path)
-            self._chunks[path] = tuple(self._chunker(self._snapshot.files[path], text))
-        return self._chunks[path]
+    def _chunks(self, path: str) -> Sequence[Chunk]:
+        return self._chunker(self._snapshot.files[path], self._snapshot.text(path))
 
-    def inner_of(self, path: str) -> tuple[Chunk, ...]:
-        """Return the functions inside functions of a file, and the blocks of its tests."""
-        if path not in self._inner:
-            file = self._snapshot.files[path]
-            self._inner[path] = self._chunker.inner(file, self._snapshot.text(path))
-        return self._inner[path]
+    def _inner(self, path: str) -> Sequence[Chunk]:
+        return self._chunker.inner(self._snapshot.files[path], self._snapshot.text(path))
 
     # --- files and lines
 

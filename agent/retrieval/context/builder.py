@@ -36,15 +36,8 @@ class PartCounter:
     """Counts tokens line by line and remembers the count of each line."""
 
     def __init__(self, counter: TokenCounter) -> None:
-        self._part = functools.cache(counter.count)
-        self._texts: dict[str, int] = {}
-
-    def count(self, text: str) -> int:
-        """Return the tokens of a text, summed over its lines."""
-        tokens = self._texts.get(text)
-        if tokens is None:
-            tokens = self._texts[text] = sum(map(self._part, _PART.findall(text)))
-        return tokens
+        part = functools.cache(counter.count)
+        self.count = functools.cache(lambda text: sum(map(part, _PART.findall(text))))
 
 
 # The original system's limit, and the budget it was made for.

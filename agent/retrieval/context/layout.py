@@ -38,22 +38,17 @@ class FileView:
         return not self.lines[number - 1].strip()
 
 
-class FileViews:
+class FileViews(dict[str, FileView]):
     """The views of the files of a snapshot, each made when first needed."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._views: dict[str, FileView] = {}
 
-    def __getitem__(self, path: str) -> FileView:
-        """Return the view of a file. Raises KeyError for a path that is not in the snapshot."""
-        view = self._views.get(path)
-        if view is None:
-            file = self._snapshot.files[path]
-            masked = mask_secrets(self._snapshot.text(path))
-            lines = tuple(masked.text.removesuffix("\n").split("\n"))
-            view = self._views[path] = FileView(path, file.language, lines, masked.count)
-        return view
+    def __missing__(self, path: str) -> FileView:
+        file, masked = self._snapshot.files[path], mask_secrets(self._snapshot.text(path))
+        lines = tuple(masked.text.removesuffix("\n").split("\n"))
+        self[path] = FileView(path, file.language, lines, masked.count)
+        return self[path]
 
 
 def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:

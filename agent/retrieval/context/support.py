@@ -7,9 +7,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from agent.retrieval.context.excerpt import (
@@ -93,10 +93,10 @@ class SupportFinder:
         self._chunker = chunker
         self._order = tuple(snapshot.files)
         # By path.
-        self._imports: dict[str, tuple[ImportStatement, ...]] = {}
-        self._import_blocks: dict[str, tuple[Run, ...]] = {}
-        self._defined: dict[str, tuple[Chunk, ...]] = {}
-        self._bound: dict[str, Mapping[str, Run]] = {}
+        self._statements = cache(lambda p: import_statements(views[p].lines, views[p].language))
+        self._import_blocks = cache(self._joined_imports)
+        self._definitions = cache(self._defined)
+        self._bindings = cache(lambda path: bindings_of_module(views[path].lines))
         self._ranked: defaultdict[str, list[Chunk]] = defaultdict(list)
         # By name or symbol.
         self._by_name: defaultdict[str, list[Chunk]] = defaultdict(list)
@@ -212,11 +212,6 @@ class SupportFinder:
                 if first == last:
                     yield SupportItem(other.path, frozenset({first}))
 
-    def _bindings(self, path: str) -> Mapping[str, Run]:
-        if path not in self._bound:
-            self._bound[path] = bindings_of_module(self._views[path].lines)
-        return self._bound[path]
-
     def exports(self, path: str) -> Iterator[SupportItem]:
         """Return the lists of what the file exports, which change with what it defines."""
         for _, (first, last) in exports(self._views[path]):
@@ -289,27 +284,19 @@ class SupportFinder:
 
     def _import(self, path: str, statement: ImportStatement) -> Iterator[SupportItem]:
         own = range(statement.start, statement.end + 1)
-        if path not in self._import_blocks:
-            numbers = (range(s.start, s.end + 1) for s in self._statements(path))
-            self._import_blocks[path] = runs(itertools.chain.from_iterable(numbers))
-        for first, last in self._import_blocks[path]:
+        for first, last in self._import_blocks(path):
             if first <= own[0] <= last < first + _SMALL_IMPORTS:
                 yield SupportItem(path, frozenset(range(first, last + 1)))
         yield SupportItem(path, frozenset(own))
 
-    def _statements(self, path: str) -> Sequence[ImportStatement]:
-        if path not in self._imports:
-            view = self._views[path]
-            self._imports[path] = import_statements(view.lines, view.language)
-        return self._imports[path]
+    def _joined_imports(self, path: str) -> Sequence[Run]:
+        numbers = (range(s.start, s.end + 1) for s in self._statements(path))
+        return runs(itertools.chain.from_iterable(numbers))
 
-    def _definitions(self, path: str) -> Sequence[Chunk]:
-        if path not in self._defined:
-            file = self._snapshot.files[path]
-            chunks = (
-                self._chunker(file, self._snapshot.text(path))
-                if self._chunker
-                else sorted(self._ranked.get(path, ()), key=lambda c: (c.start, c.end, c.id))
-            )
-            self._defined[path] = tuple(c for c in chunks if c.kind in DEFINITIONS)
-        return self._defined[path]
+    def _defined(self, path: str) -> Sequence[Chunk]:
+        chunks: Iterable[Chunk] = sorted(
+            self._ranked.get(path, ()), key=lambda c: (c.start, c.end, c.id)
+        )
+        if self._chunker:
+            chunks = self._chunker(self._snapshot.files[path], self._snapshot.text(path))
+        return tuple(c for c in chunks if c.kind in DEFINITIONS)

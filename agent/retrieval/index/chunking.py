@@ -209,7 +209,10 @@ def _partition(lines: Sequence[str], definitions: Sequence[Definition]) -> tuple
         if start < end:
             runs.setdefault(owner, []).append((start, end))
     remainder = runs.pop(_MODULE, [])
-    pieces = [_piece(own, definitions[index]) for index, own in runs.items()]
+    pieces = []
+    for index, own in runs.items():
+        one, (first, _), (_, end) = definitions[index], own[0], own[-1]
+        pieces.append(Piece(first + 1, end, one.symbol, one.kind, one.signature, _holes(own)))
     pieces.extend(_remainder(remainder, lines))
     return tuple(sorted(pieces, key=lambda piece: (piece.start, piece.end)))
 
@@ -253,17 +256,6 @@ def _filled(lines: Sequence[str], row: int) -> int:
     while row < len(lines) and not lines[row].strip():
         row += 1
     return row
-
-
-def _piece(runs: Sequence[tuple[int, int]], definition: Definition) -> Piece:
-    return Piece(
-        start=runs[0][0] + 1,
-        end=runs[-1][1],
-        symbol=definition.symbol,
-        kind=definition.kind,
-        signature=definition.signature,
-        holes=_holes(runs),
-    )
 
 
 def _holes(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

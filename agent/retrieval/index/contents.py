@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,12 +86,12 @@ class BlockBuilder:
         self._chunker = TreeSitterChunker()
         self._encoder = encoder
         self._terms = Terms()
-        self._hashes: dict[str, int] = {}
+        self._hash = cache(name_hash)
 
     def build(self, files: Sequence[tuple[str, str]]) -> Block:
         """Return the block of files, each a language and a decoded text."""
         if len(self._terms) > _MAX_WORDS:
-            self._terms, self._hashes = Terms(), {}
+            self._terms, self._hash = Terms(), cache(name_hash)
         pieces: list[Piece] = []
         sizes: list[int] = []
         texts: list[str] = []
@@ -171,12 +172,6 @@ class BlockBuilder:
         names = {*_USED.findall(text)} - _KEYWORDS - {""}
         hashes = {self._hash(name) for name in names if not name[0].isdigit()}
         return sorted(hashes - {self._leaf(piece)})[:MAX_USES]
-
-    def _hash(self, name: str) -> int:
-        value = self._hashes.get(name)
-        if value is None:
-            value = self._hashes[name] = name_hash(name)
-        return value
 
 
 _WORD = re.compile(f"{IDENTIFIER}+")
