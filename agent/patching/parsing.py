@@ -5,7 +5,6 @@ in a JSON string. If several remain, they must ask for the same edits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +39,7 @@ def parse_reply(
     early = _nothing_to_read(reply)
     if early is not None:
         return early
-    outcomes = _outermost(_outcomes(reply))
+    outcomes = _outcomes(reply)
     if not outcomes:
         return _unreadable(reply, reply.json, "edits")
     trouble = next((one for one in outcomes if isinstance(one, Trouble)), None)
@@ -124,16 +123,14 @@ def read_test(text: str) -> ReproductionTest | None:
 
 
 def _outcomes(reply: Reply) -> list[Reading | Trouble]:
+    """Return what the readers say, without what lies inside another one's part."""
     outcomes: dict[tuple[tuple[int, int], ...], Reading | Trouble] = {}
     for reader in READERS:
         outcome = reader(reply)
         if outcome is not None:
             outcomes.setdefault(outcome.spans, outcome)
-    return [*outcomes.values()]
-
-
-def _outermost(outcomes: Sequence[Reading | Trouble]) -> list[Reading | Trouble]:
-    return [one for one in outcomes if not any(_inside(one, other) for other in outcomes)]
+    every = outcomes.values()
+    return [one for one in every if not any(_inside(one, other) for other in every)]
 
 
 def _inside(inner: Reading | Trouble, outer: Reading | Trouble) -> bool:

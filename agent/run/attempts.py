@@ -293,9 +293,6 @@ def furthest(attempts: Sequence[Attempt]) -> Attempt | None:
     return None if ranked is None else ranked[1]
 
 
-_SEEMS_FIXED = "the issue seems to be fixed already"
-
-
 def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     """Return the status and the message of a run that ended by itself: those of its best patch."""
     last, best = attempts[-1], furthest(attempts)
@@ -342,7 +339,10 @@ def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
         failure = there[-1].apply_failure
         assert failure is not None
         first = failure.failures[0]
-        return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
+        return (
+            Status.ALREADY_FIXED,
+            f"the issue seems to be fixed already ({first.path}: {first.reason})",
+        )
     if last.ended and last.parse_failure is None:
         return last.status, f"{last.ended}; {last.reason}"
     return last.status, last.ended or last.reason

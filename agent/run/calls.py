@@ -107,14 +107,15 @@ class Calls:
         )
         if room is None:
             raise error
-        self.max_output_tokens, self.window = room.output, error.limit
+        most, self.max_output_tokens = room
+        self.window = error.limit
         window = "" if error.limit is None else f"'s window of {error.limit:,} tokens"
         note = (
             f"the prompt was too long for the model{window}: the context now has at most "
-            f"{room.context:,} tokens, the reply {room.output:,}"
+            f"{most:,} tokens, the reply {self.max_output_tokens:,}"
         )
         self.services.reporter(Notice(f"{note}; trying once more", "warning"))
-        if room.context < before:
+        if most < before:
             if asked:
-                self.requests.budget = max(asked) * room.context // before
-            await self.context.shrink(context * room.context // before, note)
+                self.requests.budget = max(asked) * most // before
+            await self.context.shrink(context * most // before, note)

@@ -108,14 +108,6 @@ def _is_fixed_already(attempts: Sequence[Attempt]) -> bool:
     return len(attempts) > 1 and Status.ALREADY_FIXED in last and last <= nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a smaller prompt may hold, in tokens: the context, and the reply."""
-
-    context: int
-    output: int
-
-
 # Share of the window for the reply: most patches take a few hundred tokens.
 _REPLY_SHARE = 0.25
 # No tokenizer counts so much less than ours: a smaller share means that something else was counted.
@@ -126,11 +118,13 @@ _MARGIN = 0.05
 
 def room_after(
     error: ContextTooLong, *, prompt_tokens: int, context_tokens: int, max_output_tokens: int
-) -> Room | None:
-    """What the prompt may hold, by our count, after a refusal; None if too little would be left."""
+) -> tuple[int, int] | None:
+    """The tokens of context and of reply, by our count, that a refused prompt may have; None if too
+    little would be left.
+    """
     if error.limit is None:
         context, output = context_tokens // 2, max_output_tokens
-        return Room(context, output) if context >= MIN_CONTEXT_TOKENS else None
+        return (context, output) if context >= MIN_CONTEXT_TOKENS else None
     output = min(max_output_tokens, int(error.limit * _REPLY_SHARE))
     scale = (error.counted or prompt_tokens) / max(1, prompt_tokens)
     if scale < _LEAST_SCALE:
@@ -139,4 +133,4 @@ def room_after(
     context = min(context_tokens, room - (prompt_tokens - context_tokens))
     if (context, output) == (context_tokens, max_output_tokens):  # it should have fitted
         context //= 2
-    return Room(context, output) if context >= MIN_CONTEXT_TOKENS else None
+    return (context, output) if context >= MIN_CONTEXT_TOKENS else None

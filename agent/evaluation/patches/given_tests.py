@@ -141,11 +141,6 @@ class Findings:
     blame: str = ""
     log: str = ""
 
-    @property
-    def resolved(self) -> bool:
-        """Whether every given test succeeds."""
-        return _resolved(self.tests_status)
-
 
 def why_no_tests(suite: Suite, tools: Tools) -> str:
     """Return why no test can run at all, or ""."""
@@ -178,7 +173,7 @@ class GivenTests:
         status = GivenStatus(FAIL_TO_PASS=results.split(fixed), PASS_TO_PASS=results.split(passing))
         absent = tuple(test for test in (*fixed, *passing) if not results.knows(test))
         blame = "" if executed(run) else self._blame()
-        doubt = self._doubt(run) if _resolved(status) else ""
+        doubt = self._doubt(run) if status.resolved else ""
         python = self.tools.interpreter
         by = f" by {python.path} (Python {python.version})" if python else ""
         return Findings(
@@ -258,10 +253,6 @@ class GivenTests:
 def _logged(where: str, run: TestRun) -> str:
     ended = f"{run.ended} (exit code {run.exit_code}) after {run.seconds:.1f} s"
     return f"==> {where}\n$ {shlex.join(run.command)}\n{run.output_tail}\n==> {ended}\n"
-
-
-def _resolved(status: GivenStatus) -> bool:
-    return not (status.FAIL_TO_PASS.failure or status.PASS_TO_PASS.failure)
 
 
 def _reason(status: GivenStatus, run: TestRun, doubt: str) -> str:

@@ -287,7 +287,7 @@ def _result(order: Order, outcome: PatchOutcome, **more: object) -> Scored:
 
 
 def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scored:
-    resolved = findings.resolved and not findings.suspicion
+    resolved = findings.tests_status.resolved and not findings.suspicion
     outcome: PatchOutcome = "resolved" if resolved else "unresolved"
     found = asdict(findings)
     del found["blame"], found["log"]

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent.datasets import InputProblem, folder_name
 from agent.evaluation.table import markdown_table
-from agent.results.kept import PATCH, read_result
+from agent.results.kept import PATCH, read_model, read_patch, read_result
 from agent.shared.files import replace_file
 from agent.types import Verdict
 
@@ -44,6 +44,11 @@ class GivenStatus(_Value):
     PASS_TO_PASS: GivenIds = GivenIds()
     FAIL_TO_FAIL: GivenIds = GivenIds()
     PASS_TO_FAIL: GivenIds = GivenIds()
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every given test succeeds."""
+        return not (self.FAIL_TO_PASS.failure or self.PASS_TO_PASS.failure)
 
 
 class OwnVerdict(_Value):
@@ -151,11 +156,7 @@ def read_own(run: Path, instance_id: str, patch: str) -> OwnVerdict | None:
     record = read_result(folder)
     if record is None:
         return None
-    try:
-        judged = (folder / PATCH).read_bytes().decode("utf-8", "replace")
-    except OSError:
-        judged = ""
-    same = judged.strip() == patch.strip()
+    same = read_patch(folder).strip() == patch.strip()
     return OwnVerdict(status=record.status.value, verdict=record.verdict, same_patch=same)
 
 
@@ -297,11 +298,10 @@ def key_of(parts: Mapping[str, Any]) -> str:
 
 def read_scored(folder: Path, key: str) -> Scored | None:
     """Return the result in an instance's folder if it has this key."""
-    try:
-        scored = Scored.model_validate_json((folder / RESULT).read_bytes())
-    except (OSError, ValidationError):
+    scored = read_model(Scored, folder / RESULT)
+    if scored is None or scored.key != key:
         return None
-    return scored.model_copy(update={"kept": True}) if scored.key == key else None
+    return scored.model_copy(update={"kept": True})
 
 
 def write_scored(folder: Path, scored: Scored, patch: str, log: str = "") -> None:

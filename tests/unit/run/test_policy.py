@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ContextTooLong, Status
 from agent.run.attempts import Attempt, AttemptKind, furthest, outcome
-from agent.run.policy import NextStep, Room, SolveOptions, next_step, room_after
+from agent.run.policy import NextStep, SolveOptions, next_step, room_after
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, FileChange, ParseFailure, Verdict
 from tests.support.fakes import report
 
@@ -150,13 +150,13 @@ def test_the_furthest_attempt_is_by_verdict_then_by_fewest_new_failures_then_the
 @pytest.mark.parametrize(
     ("limit", "counted", "room"),
     [
-        (None, None, Room(2500, 8192)),  # nothing told: half the context
-        (8192, None, Room(3836, 2048)),  # 8192 - 2048, less 5%, less 2000 around the context
-        (8192, 14_000, Room(918, 2048)),  # its tokens are half of ours
-        (4096, 3500, Room(3836, 1024)),  # its tokens are twice ours
-        (4096, 1, Room(918, 1024)),  # no count of this prompt
-        (100_000, None, Room(2500, 8192)),  # it should have fitted: half
-        (12_000, None, Room(5000, 3000)),  # the reply alone was too long
+        (None, None, (2500, 8192)),  # nothing told: half the context
+        (8192, None, (3836, 2048)),  # 8192 - 2048, less 5%, less 2000 around the context
+        (8192, 14_000, (918, 2048)),  # its tokens are half of ours
+        (4096, 3500, (3836, 1024)),  # its tokens are twice ours
+        (4096, 1, (918, 1024)),  # no count of this prompt
+        (100_000, None, (2500, 8192)),  # it should have fitted: half
+        (12_000, None, (5000, 3000)),  # the reply alone was too long
     ],
 )
 def test_room_for_a_prompt_that_was_too_long(limit, counted, room):
@@ -180,13 +180,13 @@ def test_the_second_prompt_is_smaller_and_fits(limit, counted, fixed, context, o
     )
     if room is None:
         return
-    assert room.context <= context
-    assert room.output <= output
-    assert (room.context, room.output) != (context, output)
+    assert room[0] <= context
+    assert room[1] <= output
+    assert room != (context, output)
     if limit is not None:
         scale = (counted or fixed + context) / max(1, fixed + context)
         scale = scale if scale >= 0.4 else 1.0
-        assert (fixed + room.context) * scale + room.output <= limit
+        assert (fixed + room[0]) * scale + room[1] <= limit
 
 
 def test_another_test_is_asked_for_once_where_only_a_test_is_lacking():
