@@ -26,7 +26,7 @@ LINES = {
     "agent/batch": 1_680,
     "agent/cli": 3_500,
     "agent/datasets": 510,
-    "agent/evaluation": 2_080,
+    "agent/evaluation": 2_070,
     "agent/iterative": 1_030,
     "agent/llm": 3_610,
     "agent/miner": 900,
