@@ -25,6 +25,7 @@ from agent.retrieval.context.layout import (
 )
 from agent.retrieval.context.support import base_names
 from agent.shared.secrets import is_secret_path
+from agent.shared.terminal import inert
 from agent.types import (
     DEFINITIONS,
     Chunk,
@@ -376,7 +377,7 @@ class _Answer:
         self._notes: list[str] = []
 
     def add_note(self, note: str) -> None:
-        line = "".join(c if c.isprintable() else " " for c in note)
+        line = inert(note, " ", kept="")
         tokens = self._counter.count(f"{line}\n")
         if line and line not in self._notes and tokens <= self._room:
             self._notes.append(line)

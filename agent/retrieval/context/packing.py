@@ -31,6 +31,7 @@ from agent.retrieval.context.layout import (
 from agent.retrieval.context.support import SupportFinder
 from agent.settings import AUTO_CONTEXT, CONTEXT_TOKENS
 from agent.shared.secrets import is_secret_path
+from agent.shared.terminal import inert
 from agent.types import (
     ChunkKind,
     ContextBundle,
@@ -407,5 +408,4 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    flat = "".join(c if c.isprintable() else " " for c in text)
-    return flat.replace("|", "\\|")
+    return inert(text, " ", kept="").replace("|", "\\|")

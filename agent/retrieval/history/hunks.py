@@ -88,18 +88,15 @@ class AddedHunk:
 
 @dataclass(frozen=True, slots=True)
 class CommitHunks:
-    """The hunks of one commit by path and line. `size`: all changed files; `left_out`: hunks."""
+    """The hunks of one commit by path and line."""
 
     __pydantic_config__: ClassVar = STRICT
     commit: str
     subject: str
-    size: int
     hunks: tuple[AddedHunk, ...] = ()
-    renames: tuple[tuple[str, str], ...] = ()  # (before, after)
-    left_out: int = 0
 
 
-_FORMAT = 4
+_FORMAT = 5
 """Increase when the hunks of a commit or their text change; older records are then ignored."""
 
 
@@ -156,14 +153,8 @@ def _is_read(listed: Listed, patterns: Sequence[str]) -> bool:
 
 def _of_commit(listed: Listed, hunks: Sequence[AddedHunk]) -> CommitHunks:
     largest = sorted(hunks, key=lambda hunk: (-hunk.added, hunk.path, hunk.start))[:MAX_HUNKS]
-    return CommitHunks(
-        listed.commit,
-        listed.subject,
-        len(listed.changes),
-        tuple(sorted(largest, key=lambda hunk: (hunk.path, hunk.start))),
-        listed.renames,
-        len(hunks) - len(largest),
-    )
+    ordered = sorted(largest, key=lambda hunk: (hunk.path, hunk.start))
+    return CommitHunks(listed.commit, listed.subject, tuple(ordered))
 
 
 _COMMIT = re.compile(rb"^commit ([0-9a-f]{40})\n", re.MULTILINE)

@@ -4,7 +4,6 @@ record counts as missing. Older paths are mapped to those of the snapshot.
 
 from __future__ import annotations
 
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from agent.repository import GitRepository, locate_repository, open_repository
 from agent.retrieval.history.commits import CommitFacts, read_commits
 from agent.retrieval.index import Terms
 from agent.shared.cache import RecordStore, compress, expand
+from agent.shared.terminal import inert
 from agent.shared.workers import Cancelled
 from agent.types.events import Notice, StageProgress
 
@@ -142,7 +142,6 @@ def history_path(index: Path | None) -> Path | None:
 
 _SUBJECT_WEIGHT = 2  # relative to the body: the subject names the change, the body gives reasons
 _MAX_SUBJECT = 100  # characters shown in notes
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +253,7 @@ def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Iterator[NDArray[np
 
 def printable(subject: str) -> str:
     """Return the subject as one line without control characters: it may hold escape sequences."""
-    clean = _UNPRINTABLE.sub(" ", subject)
+    clean = inert(subject, " ", kept="")
     return clean if len(clean) <= _MAX_SUBJECT else clean[: _MAX_SUBJECT - 1] + "…"
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,8 +75,8 @@ def hunk(path: str, text: str, *names: str, start: int = 1) -> AddedHunk:
     return AddedHunk(path, start, start + lines - 1, context, names, text, lines)
 
 
-def made(number: int, *hunks: AddedHunk, renames: Sequence[tuple[str, str]] = ()) -> CommitHunks:
-    return CommitHunks(f"{number:040x}", f"subject {number}", 2, hunks, tuple(renames))
+def made(number: int, *hunks: AddedHunk) -> CommitHunks:
+    return CommitHunks(f"{number:040x}", f"subject {number}", hunks)
 
 
 NEWEST = made(3, hunk("new/a.py", "parse header", "parse", start=7), hunk("b.py", "other words"))

@@ -34,7 +34,6 @@ def test_a_hunk_is_where_it_stands_after_the_commit(make_repository: Make) -> No
     assert read(root)[0] == CommitHunks(
         newest,
         "Try again",
-        1,
         (AddedHunk("client.py", 11, 13, "def send(self, url):", ("send",), body.rstrip(), 3),),
     )
 
