@@ -34,7 +34,7 @@ LINES = {
     "agent/report": 920,
     "agent/repository": 2_490,
     "agent/results": 1_830,
-    "agent/retrieval": 8_220,
+    "agent/retrieval": 8_210,
     "agent/run": 2_770,
     "agent/search": 4_500,
     "agent/settings": 730,
