@@ -53,19 +53,15 @@ def _file_diff(change: FileChange) -> bytes:
 
 def _mode_lines(change: FileChange) -> Iterator[bytes]:
     mode = b"100755" if change.executable else b"100644"
-    ids = b"%s..%s" % (_blob_id(change.before), _blob_id(change.after))
+    contents = (change.before, change.after)
+    blobs = ("0" * 40 if content is None else blob_id(content) for content in contents)
+    ids = "..".join(blob[:_ID_DIGITS] for blob in blobs).encode()
     if change.before is None:
         yield b"new file mode %s\n" % mode
     if change.after is None:
         yield b"deleted file mode %s\n" % mode
     both = change.before is not None and change.after is not None
     yield b"index %s%s\n" % (ids, b" " + mode if both else b"")
-
-
-def _blob_id(content: bytes | None) -> bytes:
-    if content is None:
-        return b"0" * _ID_DIGITS
-    return blob_id(content)[:_ID_DIGITS].encode()
 
 
 def _name(prefix: str, path: str) -> bytes:

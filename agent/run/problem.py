@@ -183,8 +183,6 @@ def _read_file(name: str) -> bytes:
         raise ProblemError(
             f"{name}: no such file; give a file, an address, OWNER/REPO#N, or - for standard input"
         ) from None
-    except IsADirectoryError:
-        raise ProblemError(f"{name}: a directory; give the file that holds the problem") from None
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -74,37 +74,19 @@ def find_gold(instance: GoldInstance, texts: Mapping[str, str], chunker: Chunker
     paths = gold_paths(instance)
     patched = [file for file in parse_patch(instance.patch or "") if file.path in paths]
     if instance.gold_functions is None:
-        places = list(_patched(patched, outlines))
+        shown = [(file, outlines[file.path]) for file in patched if file.path in outlines]
+        found = [(f.path, c.symbol, o.lines_of(c)) for f, o in shown for c in o.changed(f)]
     else:
-        places = list(_named(instance.gold_functions, outlines))
-    functions = tuple(dict.fromkeys(name for name, _ in places))
+        names = (name.partition(":") for name in dict.fromkeys(instance.gold_functions))
+        known = [(path, symbol) for path, _, symbol in names if path in outlines]
+        found = [(path, *one) for path, symbol in known for one in outlines[path].named(symbol)]
+    functions = tuple(dict.fromkeys(counted_name(path, symbol) for path, symbol, _ in found))
     return Gold(
         files=tuple(dict.fromkeys(name.partition(":")[0] for name in functions)),
         functions=functions,
-        places=tuple(dict.fromkeys(place for _, place in places)),
+        places=tuple(dict.fromkeys(GoldLines(path=p, lines=lines) for p, _, lines in found)),
         edits=tuple(edit for file in patched for edit in _edits(file, texts.get(file.path))),
     )
-
-
-def _named(
-    names: Iterable[str], outlines: Mapping[str, _Outline]
-) -> Iterator[tuple[str, GoldLines]]:
-    for name in dict.fromkeys(names):
-        path, _, symbol = name.partition(":")
-        if path in outlines:
-            for defined, lines in outlines[path].named(symbol):
-                yield counted_name(path, defined), GoldLines(path=path, lines=lines)
-
-
-def _patched(
-    files: Iterable[PatchedFile], outlines: Mapping[str, _Outline]
-) -> Iterator[tuple[str, GoldLines]]:
-    for file in files:
-        if file.path in outlines:
-            outline = outlines[file.path]
-            for chunk in outline.changed(file):
-                lines = outline.lines_of(chunk)
-                yield counted_name(file.path, chunk.symbol), GoldLines(path=file.path, lines=lines)
 
 
 def _edits(file: PatchedFile, text: str | None) -> Iterator[GoldLines]:

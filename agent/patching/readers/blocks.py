@@ -98,7 +98,7 @@ def _find_blocks(reply: Reply) -> list[_Block] | Trouble:
             f"{_SHAPE}: the text ends inside the block of line {reply.line(head.start)}: "
             ">>>>>>> REPLACE is missing"
         )
-        return Trouble(truncated(what), (head.start, len(reply.text)))
+        return Trouble(truncated(what), ((head.start, len(reply.text)),))
     return blocks
 
 

@@ -224,7 +224,7 @@ def read_diffs(reply: Reply) -> Outcome:
         return None
     if not edits and not reply.cut_off:
         what = f"{_SHAPE}, {reply.place(spans[0][0])}: no hunk of it changes anything"
-        return Trouble(ParseFailure("no-edit", what), (spans[0][0], spans[-1][1]))
+        return Trouble(ParseFailure("no-edit", what), ((spans[0][0], spans[-1][1]),))
     return read_edits(reply, PatchProposal(tuple(edits), reader="unified-diff"), spans)
 
 
@@ -301,7 +301,7 @@ class _Diff:
             return malformed(self.reply, _SHAPE, (self.region.outer, end), problem)
         if self.has_hunks and not self.region.closed:
             what = f"{_SHAPE}: the text ends inside an open code fence"
-            return Trouble(truncated(what), (self.region.outer, len(self.reply.text)))
+            return Trouble(truncated(what), ((self.region.outer, len(self.reply.text)),))
         return None
 
     def line(self, line: str) -> str | None:

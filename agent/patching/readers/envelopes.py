@@ -69,7 +69,7 @@ class _Envelope:
             if problem is not None:
                 return malformed(self.reply, _SHAPE, (start, self.cursor.pos), problem)
         what = f'{_SHAPE}: the text ends before "*** End Patch"'
-        return Trouble(truncated(what), (start, self.cursor.pos))
+        return Trouble(truncated(what), ((start, self.cursor.pos),))
 
     def section(self, verb: str, path: str) -> str | None:
         """Read what follows the line that names a file; return what is wrong."""

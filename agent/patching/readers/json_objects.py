@@ -17,7 +17,7 @@ def read_json(reply: Reply) -> Outcome:
     proposal = to_proposal(chosen.value, name, reply.earlier)
     span = (chosen.start, chosen.end)
     if isinstance(proposal, ParseFailure):
-        return Trouble(proposal, span)
+        return Trouble(proposal, (span,))
     return Reading(proposal, (span,))
 
 
@@ -35,7 +35,7 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
         f"the reply holds several different JSON objects (at lines {lines})",
         advice="give exactly one that has everything",
     )
-    return Trouble(failure, (meaningful[0].start, rivals[-1].end))
+    return Trouble(failure, ((meaningful[0].start, rivals[-1].end),))
 
 
 def fault_trouble(reply: Reply, fault: Fault) -> Trouble:
@@ -43,8 +43,8 @@ def fault_trouble(reply: Reply, fault: Fault) -> Trouble:
     place = reply.place(fault.offset)
     span = (fault.start, max(fault.reached, fault.start + 1))
     if fault.truncated:
-        return Trouble(truncated(f"{fault.message} ({place})"), span)
+        return Trouble(truncated(f"{fault.message} ({place})"), (span,))
     first = max(0, fault.offset - SHOWN // 2)
     near = repr(reply.text[first : first + SHOWN])
     what = f"not valid JSON at {place} (near {near}): {fault.message}"
-    return Trouble(ParseFailure("malformed", what), span)
+    return Trouble(ParseFailure("malformed", what), (span,))

@@ -87,12 +87,7 @@ class Trouble:
     """A part of the text has the reader's shape but cannot be read."""
 
     failure: ParseFailure
-    span: Span
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """The span, in the form of those of a `Reading`."""
-        return (self.span,)
+    spans: tuple[Span]
 
 
 Outcome = Reading | Trouble | None
@@ -106,14 +101,14 @@ def truncated(what: str) -> ParseFailure:
 
 def malformed(reply: Reply, shape: str, span: Span, what: str) -> Trouble:
     """Return the failure of a shape that is broken at a span."""
-    return Trouble(ParseFailure("malformed", f"{shape}, {reply.place(span[0])}: {what}"), span)
+    return Trouble(ParseFailure("malformed", f"{shape}, {reply.place(span[0])}: {what}"), (span,))
 
 
 def read_edits(reply: Reply, proposal: PatchProposal, spans: Sequence[Span]) -> Outcome:
     """Return the edits of a shape without an end of its own; a cut reply may lack some."""
     if reply.cut_off:
         what = "the reply was cut off at the output limit; further edits may be missing"
-        return Trouble(truncated(what), (spans[0][0], spans[-1][1]))
+        return Trouble(truncated(what), ((spans[0][0], spans[-1][1]),))
     return Reading(proposal, tuple(spans))
 
 

@@ -84,7 +84,7 @@ def _whole_file(
     content, span = fence.content(reply.text), (fence.start, fence.end)
     if not fence.closed:
         what = f"{_SHAPE}: the text ends inside {path} (line {reply.line(fence.start)})"
-        return Trouble(truncated(what), span)
+        return Trouble(truncated(what), (span,))
     elided = next(filter(surely_elided, content.split("\n")), None)
     if elided is not None:
         what = (
