@@ -26,7 +26,7 @@ from agent.patching.lines import (
 )
 from agent.patching.near import near_window
 from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match, wrong_lines
-from agent.patching.transplant import Window, transplant
+from agent.patching.transplant import transplant
 from agent.types import MatchTier, Repair, ReplaceLines, SearchReplace
 
 Ranges = Sequence[tuple[int, int]]
@@ -285,7 +285,7 @@ def _region(page: Page, wanted: Wanted, at: dict[int, int]) -> Occurrence:
     start, end = page.starts[min(at.values())], page.starts[max(at.values()) + 1]
 
     def make() -> str | None:
-        new = transplant(wanted, Window.aligned(page, wanted, at))
+        new = transplant(page, wanted, at)
         if new is None:
             return None
         return _ended_like(page, start, end, "".join(f"{line}\n" for line in new))

@@ -15,67 +15,49 @@ from agent.patching.diff import Step, steps
 from agent.patching.lines import Page, Wanted, indent_of, is_blank
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Lines of the file that a search text matched. `at[i]` is the index of the i-th line of the
-    search text, None if the file lacks it.
+def transplant(page: Page, wanted: Wanted, at: Mapping[int, int]) -> list[str] | None:
+    """Return the new text of the lines of the file `at` those of the search text, and between them;
+    None if the indentation of a new line is not certain.
     """
-
-    lines: Sequence[str]
-    at: Sequence[int | None]
-    uses_tabs: bool = False
-
-    @classmethod
-    def aligned(cls, page: Page, wanted: Wanted, at: Mapping[int, int]) -> Window:
-        """Pair the lines `at` (search text to file), and the blank lines between them in order."""
-        first, last = min(at.values()), max(at.values())
-        placed: list[int | None] = []
-        free = first
-        for index, line in enumerate(wanted.old):
-            place = at.get(index)
-            if place is None and is_blank(line) and free <= last and is_blank(page.lines[free]):
-                place = free
-            placed.append(None if place is None else place - first)
-            free = free if place is None else place + 1
-        return cls(page.lines[first : last + 1], placed, page.uses_tabs)
-
-    def pairs(self, wanted: Wanted) -> list[tuple[str, str]]:
-        """Return (line of the search text, line of the file) for its lines."""
-        return [(wanted.old[i], self.lines[k]) for i, k in enumerate(self.at) if k is not None]
-
-    def before(self, index: int) -> int:
-        """Return the index in `lines` of a line of the search text or the next that is there."""
-        return next((k for k in self.at[index:] if k is not None), len(self.lines))
-
-    def after(self, index: int) -> int:
-        """Return the index in `lines` after the last line before a line of the search text."""
-        return next((k + 1 for k in reversed(self.at[:index]) if k is not None), 0)
-
-
-def transplant(wanted: Wanted, window: Window) -> list[str] | None:
-    """Return the new lines of the window; None if the indentation of a new line is not certain."""
+    at = _with_blanks(page, wanted, at)
+    lines = {i: page.lines[k] for i, k in at.items()}
     new = [line for line in wanted.added if not is_blank(line)]
-    shift = Shift.between(window.pairs(wanted), new, window.uses_tabs)
+    shift = Shift.between([(wanted.old[i], line) for i, line in lines.items()], new, page.uses_tabs)
     result: list[str] = []
-    done = 0  # lines of the window that are done; those between two steps are kept
+    done = min(at.values())  # lines before it are done; those between two steps are kept
     for step in wanted.steps:
         if step.equal:
-            end = len(window.lines) if step.a_end == len(wanted.old) else window.before(step.a_end)
-            result.extend(window.lines[done:end])
+            end = next((k for i, k in at.items() if i >= step.a_end), max(at.values()) + 1)
+            result.extend(page.lines[done:end])
             done = max(done, end)
             continue
         if step.b_start < step.b_end:
-            written = None if shift is None else _rewritten(wanted, window, step, shift)
+            written = None if shift is None else _rewritten(wanted, lines, step, shift)
             if written is None:
                 return None
             result.extend(written)
         if step.a_start < step.a_end:
-            done = max(done, window.after(step.a_end))
+            done = max([done, *(k + 1 for i, k in at.items() if i < step.a_end)])
     return result
 
 
-def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
-    lines = {i: window.lines[k] for i, k in enumerate(window.at) if k is not None}
+def _with_blanks(page: Page, wanted: Wanted, at: Mapping[int, int]) -> dict[int, int]:
+    """Return the places with those of the blank lines between them, in order."""
+    free, last = min(at.values()), max(at.values())
+    placed: dict[int, int] = {}
+    for index, line in enumerate(wanted.old):
+        place = at.get(index)
+        if place is None and is_blank(line) and free <= last and is_blank(page.lines[free]):
+            place = free
+        if place is not None:
+            placed[index] = place
+            free = place + 1
+    return placed
+
+
+def _rewritten(
+    wanted: Wanted, lines: Mapping[int, str], step: Step, shift: Shift
+) -> list[str] | None:
     twins = {i + step.b_start - step.a_start: t for i, t in merged_lines(wanted, step, lines)}
     result: list[str] = []
     for index in range(step.b_start, step.b_end):
