@@ -30,7 +30,7 @@ LINES = {
     "agent/iterative": 1_030,
     "agent/llm": 3_610,
     "agent/miner": 900,
-    "agent/patching": 5_190,
+    "agent/patching": 5_170,
     "agent/report": 920,
     "agent/repository": 2_490,
     "agent/results": 1_830,
