@@ -13,13 +13,7 @@ from typing import Any, Literal
 
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderError
 from agent.patching import scan
-from agent.retrieval.context import (
-    PackingOptions,
-    RepositoryMap,
-    likely_complete,
-    make_map,
-    put_first,
-)
+from agent.retrieval.context import PackingOptions, RepositoryMap, make_map, put_first, sized
 from agent.run.prompting import as_data, make_prompt, render
 from agent.settings import AUTO_CONTEXT
 from agent.shared.terminal import counted
@@ -127,7 +121,7 @@ def is_wanted(
     """Whether to make the call: always, never, or where the context is unlikely to be complete."""
     if when != "auto" or not ranking.chunks:
         return when == "always" and bool(ranking.chunks)
-    likely = likely_complete(packing, ranking, counter)
+    _, likely = sized(packing, ranking, counter.count)
     return likely is not None and likely < LOCATE_BELOW
 
 

@@ -11,7 +11,7 @@ from agent.retrieval.context.builder import PackingOptions as PackingOptions
 from agent.retrieval.context.map import RepositoryMap as RepositoryMap
 from agent.retrieval.context.map import make_map as make_map
 from agent.retrieval.context.packing import Receipt as Receipt
-from agent.retrieval.context.packing import likely_complete as likely_complete
 from agent.retrieval.context.packing import make_receipt as make_receipt
 from agent.retrieval.context.packing import pack as pack
 from agent.retrieval.context.packing import render_receipt as render_receipt
+from agent.retrieval.context.packing import sized as sized

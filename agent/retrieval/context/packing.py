@@ -257,13 +257,6 @@ WEIGHTS: Mapping[str, float] = {
 """
 
 
-def likely_complete(
-    options: PackingOptions, ranking: Ranking, counter: TokenCounter
-) -> float | None:
-    """Return the probability that the packed context is complete; None where it is not known."""
-    return sized(options, ranking, counter.count)[1]
-
-
 def sized(
     options: PackingOptions, ranking: Ranking, count: Callable[[str], int]
 ) -> tuple[PackingOptions, float | None]:
