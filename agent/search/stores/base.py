@@ -53,14 +53,10 @@ TEXTS = Entry._fields[:-1]
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Selects the entries that match all given fields, before the top k are chosen.
-
-    `ids` None does not restrict; an empty set selects nothing.
-    """
+    """Selects the entries that match all given fields, before the top k are chosen."""
 
     project: str | None = None
     corpus: str | None = None
-    ids: frozenset[str] | None = None
 
 
 EVERYTHING = EntryFilter()
@@ -278,9 +274,6 @@ def sql_condition(selection: EntryFilter) -> tuple[str, list[str]]:
         if text is not None:
             parts.append(f"{column} = ?")
             values.append(text)
-    if selection.ids is not None:
-        parts.append(f"id IN ({', '.join('?' * len(selection.ids))})" if selection.ids else "1 = 0")
-        values += sorted(selection.ids)
     return " AND ".join(parts), values
 
 
@@ -332,5 +325,4 @@ def _escaped_filter(selection: EntryFilter) -> EntryFilter:
     return EntryFilter(
         None if selection.project is None else _escaped(selection.project),
         None if selection.corpus is None else _escaped(selection.corpus),
-        None if selection.ids is None else frozenset(map(_escaped, selection.ids)),
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from agent.errors import StoreMismatch, StoreUnreachable
 from agent.search.stores.base import (
+    EVERYTHING,
     TEXTS,
     CollectionMeta,
     Entry,
@@ -169,8 +170,9 @@ class EmbeddedCollection(VectorCollection):
         return self._store.run(write, writing=True)
 
     def _contents(self, ids: Sequence[str]) -> Iterable[tuple[str, str]]:
-        rows, values = self._selected(EntryFilter(ids=frozenset(ids)))
-        return self._store.read(f"SELECT id, content FROM {rows}", values)
+        rows, values = self._selected(EVERYTHING)
+        statement = f"SELECT id, content FROM {rows} AND id IN ({', '.join('?' * len(ids))})"
+        return self._store.read(statement, [*values, *ids])
 
     def _nearest(
         self, query: NDArray[np.float32], limit: int, selection: EntryFilter

@@ -116,7 +116,7 @@ class LanceCollection(VectorCollection):
 
     def _contents(self, ids: Sequence[str]) -> Iterable[tuple[str, str]]:
         with self._store.using():
-            query = self._table.search().where(_condition(EntryFilter(ids=frozenset(ids))))
+            query = self._table.search().where(f"id IN ({', '.join(map(_literal, ids))})")
             rows = query.limit(_ALL).select(["id", "content"]).to_arrow().to_pylist()
         return [(row["id"], row["content"]) for row in rows]
 
@@ -145,8 +145,11 @@ def _schema(meta: CollectionMeta) -> Any:
 
 
 def _condition(selection: EntryFilter) -> str:
-    """Return a condition for DataFusion, whose literals only double their quotes."""
     condition, values = sql_condition(selection)
-    literals = iter(values)
     first, *rest = condition.split("?")
-    return first + "".join("'" + next(literals).replace("'", "''") + "'" + part for part in rest)
+    return first + "".join(f"{_literal(v)}{part}" for v, part in zip(values, rest, strict=True))
+
+
+def _literal(text: str) -> str:
+    """Return a literal for DataFusion, which only doubles quotes."""
+    return "'" + text.replace("'", "''") + "'"

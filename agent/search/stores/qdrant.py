@@ -237,8 +237,6 @@ def _filter(selection: EntryFilter) -> Any:
         for field, value in (("project", selection.project), ("corpus", selection.corpus))
         if value is not None
     ]
-    if selection.ids is not None:
-        must.append(models.HasIdCondition(has_id=sorted(map(_number, selection.ids))))
     return models.Filter(must=must)
 
 
