@@ -203,7 +203,9 @@ class EditSession:
         added = match.replacement.count("\n") - old.count("\n")
         self.shifts.setdefault(path, []).append((file.line_at(match.start), added))
         self.tree.put(path, new.data)
-        self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
+        if place.ended:
+            note = "the replacement's last line would have run into the next one"
+            self.repairs.append(Repair("final-newline", note, "broken-syntax", index))
         return AppliedEdit(0, path, place.tier, new.line)
 
     def _moved(self, path: str, line: int) -> int:

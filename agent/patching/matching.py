@@ -27,7 +27,7 @@ from agent.patching.lines import (
 from agent.patching.near import near_window
 from agent.patching.refusals import LINE_TOLERANCE, Miss, ambiguous, no_match, wrong_lines
 from agent.patching.transplant import transplant
-from agent.types import MatchTier, Repair, ReplaceLines, SearchReplace
+from agent.types import MatchTier, ReplaceLines, SearchReplace
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -43,11 +43,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The match of an edit, the tier that found it, and the repairs made on the way."""
+    """The match of an edit, the tier that found it, and whether a last line feed was added."""
 
     tier: MatchTier
     match: Match
-    repairs: tuple[Repair, ...] = ()
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +194,13 @@ class _Search:
         text = place.make()
         if text is None:
             return None
-        repairs: tuple[Repair, ...] = ()
-        if tier is MatchTier.EXACT and self._joins_lines(place, text):
-            text += "\n"
-            note = "the replacement's last line would have run into the next one"
-            repairs = (Repair("final-newline", note, "broken-syntax"),)
+        joins = tier is MatchTier.EXACT and self._joins_lines(place, text)
+        text += "\n" if joins else ""
         match = Match(place.start, place.end, text)
         if self.page.text[place.start : place.end] == text:
             return Located(MatchTier.ALREADY_APPLIED, match)
         if tier is MatchTier.EXACT or self.intact(match):
-            return Located(tier, match, repairs)
+            return Located(tier, match, joins)
         self.broken.append(match)
         return None
 
