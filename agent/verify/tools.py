@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -185,13 +186,31 @@ def candidates(
     search_path: str | None = None,
 ) -> tuple[Interpreter, ...]:
     """Return existing interpreters, best first. Raises ConfigurationError for a bad `explicit`."""
-    folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
     if explicit is not None:
         return (_explicit(explicit, repo_root / scope),)
+    possible: list[Interpreter] = []
+    active = _environment_python(Path(virtual_env).absolute()) if virtual_env else None
+    own = virtual_env is not None and real_path(Path(virtual_env)) == real_path(Path(sys.prefix))
+    if active and not own:
+        possible.append(Interpreter(active, "the active virtual environment"))
+    folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
+    for name in (joined(folder, name) for folder in folders for name in _FOLDERS):
+        path = _environment_python(repo_root / name)
+        parts = (name, f"{name}/pyvenv.cfg", f"{name}/bin", f"{name}/bin/{path and path.name}")
+        if path and not any(map(tracked, parts)):
+            possible.append(Interpreter(path, f"the repository's {name}"))
+    if active and own:
+        why = "the active virtual environment, which is Patchshot's own"
+        possible.append(Interpreter(active, why, certain=False))
+    programs = _executables("python3", search_path, real_path(repo_root))
+    real = (_resolve_shim(path, repo_root / scope) for path in programs)
+    for path in islice(filter(None, real), 1):
+        possible.append(Interpreter(path, "python3 on PATH", certain=False))
+    last = Interpreter(Path(sys.executable), "the Python that runs Patchshot", certain=False)
     found: dict[Path, Interpreter] = {}
-    for path, why, certain in _possible(repo_root, folders, virtual_env, tracked, search_path):
+    for one in (*possible, last):
         # An interpreter that is found twice keeps its first and strongest reason.
-        found.setdefault(path, Interpreter(path, why, certain=certain))
+        found.setdefault(one.path, one)
     return tuple(found.values())
 
 
@@ -203,33 +222,6 @@ def _explicit(path: Path, repo_root: Path) -> Interpreter:
     if real is None:
         raise ConfigurationError(f"--python {path}: not an interpreter; name an executable file")
     return Interpreter(real, "chosen with --python")
-
-
-def _possible(
-    repo_root: Path,
-    folders: Sequence[str],
-    virtual_env: str | None,
-    tracked: Callable[[str], bool],
-    search_path: str | None,
-) -> Iterator[tuple[Path, str, bool]]:
-    active = _environment_python(Path(virtual_env).absolute()) if virtual_env else None
-    own = virtual_env is not None and real_path(Path(virtual_env)) == real_path(Path(sys.prefix))
-    if active and not own:
-        yield active, "the active virtual environment", True
-    for name in (joined(folder, name) for folder in folders for name in _FOLDERS):
-        path = _environment_python(repo_root / name)
-        parts = (
-            (name, f"{name}/pyvenv.cfg", f"{name}/bin", f"{name}/bin/{path.name}") if path else ()
-        )
-        if path and not any(map(tracked, parts)):
-            yield path, f"the repository's {name}", True
-    if active and own:
-        yield active, "the active virtual environment, which is Patchshot's own", False
-    found = _executables("python3", search_path, real_path(repo_root))
-    real = (_resolve_shim(path, repo_root / folders[0]) for path in found)
-    if first := next(filter(None, real), None):
-        yield first, "python3 on PATH", False
-    yield Path(sys.executable), "the Python that runs Patchshot", False
 
 
 def _environment_python(folder: Path) -> Path | None:

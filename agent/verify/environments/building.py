@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +67,13 @@ def environment_key(python: HostPython, environment: Environment) -> str:
     parts = environment.model_dump(include={"index", "find_links", "sdist"})
     parts |= {"python": [str(python.path), python.version], "format": _FORMAT}
     parts |= {"packages": sorted(set(environment.packages))}
-    text = json.dumps(parts, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return digest(parts)[:24]
+
+
+def digest(values: Mapping[str, object]) -> str:
+    """Return the SHA-256 of values as hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def build_environment(

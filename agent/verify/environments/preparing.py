@@ -7,8 +7,6 @@ the source, so that `importlib.metadata.version` finds it.
 from __future__ import annotations
 
 import configparser
-import hashlib
-import json
 import re
 import shlex
 import threading
@@ -21,7 +19,12 @@ from agent.errors import ConfigurationError
 from agent.settings import Settings
 from agent.types.protocols import Snapshot
 from agent.verify import COMMAND, RUNNERS, ProjectSetup, Suite
-from agent.verify.environments.building import build_environment, environment_key, find_python
+from agent.verify.environments.building import (
+    build_environment,
+    digest,
+    environment_key,
+    find_python,
+)
 from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
 from agent.verify.runners.base import parsed_toml
 
@@ -31,12 +34,11 @@ FOLDER = "environments"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared environment. `words` describe it in one line; `installed` are `name==version`."""
+    """A prepared environment. `words` describe it in one line."""
 
     python: Path
     surroundings: ProjectSetup
     words: str
-    installed: tuple[str, ...] = ()
 
 
 def prepare_target(
@@ -76,19 +78,17 @@ class Environments:
     def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
         """Prepare the environment for the tests of a tree. Raises ConfigurationError."""
         around = self.surroundings(environment, snapshot, version)
-        python, installed, words = self.build(environment)
-        return Prepared(python, around, words, installed)
+        python, words = self.build(environment)
+        return Prepared(python, around, words)
 
-    def build(self, environment: Environment) -> tuple[Path, tuple[str, ...], str]:
-        """Build the virtual environment if it is missing; return its Python, its packages and a
-        description. Raises ConfigurationError.
-        """
+    def build(self, environment: Environment) -> tuple[Path, str]:
+        """Build what is missing; return Python and a description. Raises ConfigurationError."""
         host = find_python(environment.python)
         python, installed = build_environment(
             host, environment, self._folder, note=self._note, cancel=self._cancel
         )
         key = environment_key(host, environment)
-        return python, installed, f"Python {host.version}, {len(installed)} packages ({key})"
+        return python, f"Python {host.version}, {len(installed)} packages ({key})"
 
     def surroundings(
         self, environment: Environment, snapshot: Snapshot, version: str = ""
@@ -109,8 +109,7 @@ class Environments:
 
 def digest_environment(environment: Environment) -> str:
     """Hash all of an environment (SHA-256 in hex), to keep results of different ones apart."""
-    text = json.dumps(environment.model_dump(), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest(environment.model_dump())
 
 
 # ------------------------------------------------------------------------------- test command

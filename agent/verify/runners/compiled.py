@@ -82,19 +82,16 @@ def _go_packages(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tupl
     return tuple(dict.fromkeys("." if f == "." else f"./{f}" for f in folders))
 
 
-def _run_go(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    return _go(("test", "-json", "-count=1", *(targets or ("./...",))), suite, context)
-
-
-def _build_go(suite: Suite, context: RunContext) -> Command:
-    return _go(("test", "-exec=true", "-run=^$", "./..."), suite, context)
-
-
-def _go(argv: Sequence[str], suite: Suite, context: RunContext) -> Command:
+def _run_go(
+    suite: Suite,
+    targets: Sequence[str],
+    context: RunContext,
+    options: tuple[str, ...] = ("-json", "-count=1"),
+) -> Command:
     """Go compiles what it finds in no cache, since Go 1.20 the standard library too."""
-    go = context.tools.toolchain.program("go")
+    argv = (context.tools.toolchain.program("go"), "test", *options, *(targets or ("./...",)))
     cache = {"GOCACHE": str(context.root / BUILD_CACHE)}
-    return tool_command(collecting("stdout", (go, *argv)), suite, context, environment=cache)
+    return tool_command(collecting("stdout", argv), suite, context, environment=cache)
 
 
 def _read_go(suite: Suite, command: Command, result: RunResult) -> TestRun:
@@ -156,7 +153,7 @@ GO = Runner(
     needs=("go",),
     targets=_go_packages,
     command=_run_go,
-    building=_build_go,
+    building=lambda suite, context: _run_go(suite, (), context, ("-exec=true", "-run=^$")),
     read=_read_go,
 )
 
