@@ -36,8 +36,9 @@ from agent.verify.path_rules import (
     module_name,
     new_test_path,
 )
-from agent.verify.runners import collects, detect, runner_of
+from agent.verify.runners import detect, runner_of
 from agent.verify.runners.base import Suite
+from agent.verify.runners.scripts import collects
 
 # ----------------------------------------------------------------------------- test files
 

@@ -395,7 +395,7 @@ class SuiteExecutor:
             root = self._trees.root_inside(tree)
             command = started = self._command(job, root, cancel)
             if deciding:
-                tree.write(ORDER_FILE, trace_order(deciding))
+                tree.write(ORDER_FILE, json.dumps({"tests": deciding}).encode("ascii"))
                 started = following_order(started, root / ORDER_FILE)
             run_in = self._run_signed if runner.signs else self._run_in
             result = run_in(tree, started, cancel)
@@ -464,11 +464,6 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     folders = sorted(folder for folder in paths if folder.is_dir())
     names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
-
-
-def trace_order(tests: Sequence[str]) -> bytes:
-    """Return what `inside/patchshot_watch.py` is asked for."""
-    return json.dumps({"tests": list(tests)}).encode("ascii")
 
 
 def _suite_key(suite: Suite) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -58,8 +58,10 @@ from agent.verify.judging.verdict import VerdictEvidence, decide, grade
 from agent.verify.judging.wording import how_it_ended, listed, needs, number
 from agent.verify.plan import Plan, PlanExecution, PlanRuns, make_plan
 from agent.verify.reports import stable_id
-from agent.verify.runners import BUILD_STEP, STANDS_IN, runner_of, selects, wants_newer_node
+from agent.verify.runners import STANDS_IN, runner_of, selects
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
+from agent.verify.runners.javascript import BUILD_STEP
+from agent.verify.runners.scripts import wants_newer_node
 
 _GIVEN = "named by the tests that were given"
 
@@ -102,8 +104,7 @@ class PatchValidation:
             issue=self.problem_text,
             earlier=earlier,
         )
-        plan = replace(plan, notes=(*plan.notes, *self._left_out(plan, suite)))
-        report = _first_report(plan, suite, tools, self.backend)
+        report = self._first_report(plan, suite, tools)
         missing = _missing_tool(suite, tools)
         if missing:
             return replace(report, reason=f"No test could be run: {missing}.")
@@ -118,11 +119,24 @@ class PatchValidation:
         stable = str if runner.signs else stable_id
         return by_id(known, lambda name: stable(runner.test_id(suite, name))) if known else None
 
-    def _left_out(self, plan: Plan, suite: Suite) -> Iterator[str]:
-        """Yield a note for each test file of the patch that the suite cannot run."""
+    def _first_report(self, plan: Plan, suite: Suite, tools: Tools) -> ValidationReport:
+        """Return the report with what is known before any run."""
+        notes, python = [*plan.notes], tools.interpreter
         for path in plan.new_paths if selects(suite) else ():
             if not runner_of(suite).targets(suite, [path], self.snapshot):
-                yield f"{path} was not run: it is no test of this suite ({suite.why})"
+                notes.append(f"{path} was not run: it is no test of this suite ({suite.why})")
+        notes.extend(tools.toolchain.notes)
+        about = f"{python.path} (Python {python.version}): {python.why}" if python else ""
+        if python and STANDS_IN in suite.settings:
+            notes.append(f"{suite.why}; name another interpreter with --python")
+        return ValidationReport(
+            Verdict.UNVERIFIED,
+            "",
+            self.backend,
+            runner=f"{suite.runner}: {suite.why}",
+            interpreter=about,
+            notes=tuple(notes),
+        )
 
     def _selected(
         self, patch: AppliedPatch, suite: Suite, known: KnownTests | None
@@ -287,17 +301,6 @@ def broken_syntax(
     reason = "\n".join(["The patch leaves files that do not parse:", *lines])
     return ValidationReport(
         Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems, seconds=seconds
-    )
-
-
-def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> ValidationReport:
-    runner = f"{suite.runner}: {suite.why}"
-    notes, python = [*plan.notes, *tools.toolchain.notes], tools.interpreter
-    about = f"{python.path} (Python {python.version}): {python.why}" if python else ""
-    if python and STANDS_IN in suite.settings:
-        notes.append(f"{suite.why}; name another interpreter with --python")
-    return ValidationReport(
-        Verdict.UNVERIFIED, "", backend, runner=runner, interpreter=about, notes=tuple(notes)
     )
 
 

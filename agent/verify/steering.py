@@ -66,7 +66,8 @@ class ChangeGroups:
     @property
     def whole(self) -> tuple[FileChange, ...]:
         """Return every change but the excluded ones."""
-        return _by_path((*self.source, *self.tests, *self.configuration))
+        every = (*self.source, *self.tests, *self.configuration)
+        return tuple(sorted(every, key=lambda change: change.path))
 
 
 def group_changes(
@@ -153,10 +154,6 @@ def _places(root: str, module: str) -> tuple[str, str]:
     return f"{place}.py", f"{place}/__init__.py"
 
 
-def _by_path(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
-    return tuple(sorted(changes, key=lambda change: change.path))
-
-
 def _text(data: bytes | None) -> str:
     return (data or b"").decode("utf-8", "replace")
 
@@ -186,7 +183,8 @@ class SteeringFiles:
             return "it configures the test run" if _manifest_steers(change) else ""
         if is_test_change(change):
             return ""
-        if loader := self._loader(path):
+        loaded = self._configuration.items()
+        if loader := next((one for one, text in loaded if _names(path, one, text)), ""):
             return f"{loader} loads it into the test run"
         if change.before is None:
             return ""
@@ -204,18 +202,14 @@ class SteeringFiles:
         paths = [path for path in files if not is_vendored_path(path)][:_MOST_CONFIGURATION]
         return {path: _loads(path, self._snapshot.text(path)[:_MOST_CHARS]) for path in paths}
 
-    def _loader(self, path: str) -> str:
-        """Return the configuration of the base that loads a file, which may be new, or ""."""
-        loaders = (one for one, text in self._configuration.items() if _names(path, one, text))
-        return next(loaders, "")
-
     def _is_test_helper(self, path: str, text: str) -> bool:
         """Whether a source file is for tests, by its name or imports, and only they import it."""
         library = _TEST_LIBRARIES.get(language_of(path))
         if library is None or not (library.search(text) or _FOR_TESTS.search(path)):
             return False
         imported, module = _import_of(path), module_name(path)
-        if not self._is_used(imported, is_test_side):
+        with_patch = any(re.search(imported, text) for text in self._new_tests)
+        if not (with_patch or self._any(imported, is_test_side)):
             return False
         names = rf"{_word(module)}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
         about = {module, path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
@@ -236,12 +230,6 @@ class SteeringFiles:
             return True
         in_folder = bool(pure.parent.name) and self._any(_QUOTE + folder, _is_test)
         return in_folder and not self._any(folder, _is_source)
-
-    def _is_used(self, pattern: str, accepts: Callable[[str], bool]) -> bool:
-        """Whether such a file, or a test that comes with the patch, has a match of the pattern."""
-        return any(re.search(pattern, text) for text in self._new_tests) or self._any(
-            pattern, accepts
-        )
 
     def _any(self, pattern: str, accepts: Callable[[str], bool]) -> bool:
         search = re.compile(pattern).search

@@ -27,7 +27,7 @@ from agent.types import (
     ValidationReport,
     Verdict,
 )
-from agent.types.events import Event, Notice
+from agent.types.events import Notice
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import select_tests
 from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
@@ -89,10 +89,6 @@ class NullValidator:
         return CommandRun(self.why_no_commands)
 
 
-def quiet(event: Event, /) -> None:
-    """Ignore progress events."""
-
-
 class SandboxValidator:
     """Runs tests in `sandbox`, on private copies of `snapshot`. Close it to remove the copies.
 
@@ -106,7 +102,7 @@ class SandboxValidator:
         problem: Problem,
         sandbox: Sandbox,
         options: ValidationOptions | None = None,
-        reporter: Reporter = quiet,
+        reporter: Reporter = lambda _: None,
     ) -> None:
         self._snapshot = snapshot
         self._problem = problem

@@ -27,9 +27,9 @@ from agent.verify.runners.base import (
     split_command,
 )
 from agent.verify.runners.compiled import CARGO, GO, MAVEN
-from agent.verify.runners.javascript import BUILD_STEP, JAVASCRIPT_RUNNERS
+from agent.verify.runners.javascript import JAVASCRIPT_RUNNERS
 from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITTEST
-from agent.verify.runners.scripts import AS_IS, collects, suite_of_command_line, wants_newer_node
+from agent.verify.runners.scripts import AS_IS, suite_of_command_line
 
 # Special runners come before general ones. The order of the languages decides between two that
 # have the same number of files.
@@ -50,18 +50,6 @@ _GROUP_OF = {language: group for group in _GROUPS for language in group}
 
 # The default: most targets are Python, and the reply may contain the first test.
 _DEFAULT = Suite("pytest", "no test of the project was recognised")
-
-__all__ = [
-    "BUILD_STEP",
-    "RUNNERS",
-    "STANDS_IN",
-    "collects",
-    "detect",
-    "fitting",
-    "runner_of",
-    "selects",
-    "wants_newer_node",
-]
 
 STANDS_IN = "stands-in-for"
 """In `Suite.settings` of a suite that `fitting` replaced: the name of the missing runner."""

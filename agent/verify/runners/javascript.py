@@ -121,10 +121,6 @@ def _run_script(suite: Suite, targets: Sequence[str], context: RunContext) -> Co
     return _run(plain, targets, context, program=_node_argv(suite, context), each=True)
 
 
-def _run_npm(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    return tool_command(suite.argv, suite, context)
-
-
 def _tool(
     suite: Suite, argv: Sequence[str], context: RunContext, options: Sequence[str] = ()
 ) -> Command:
@@ -320,7 +316,7 @@ NPM = Runner(
     languages=_LANGUAGES,
     detect=detect_package,  # of all rows: the script says which
     needs=("npm", "node"),
-    command=_run_npm,
+    command=lambda suite, _, context: tool_command(suite.argv, suite, context),
     read=read_command,
     selects=False,
 )

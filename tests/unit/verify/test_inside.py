@@ -15,7 +15,6 @@ import pytest
 
 from agent.types import Outcome
 from agent.verify import reports
-from agent.verify.executor import trace_order
 from agent.verify.reports import Report, collected, read_report
 from agent.verify.runners.base import INSIDE
 
@@ -352,7 +351,7 @@ def test_a_test_that_decides_must_come_to_its_own_end(tmp_path: Path, version: s
     (tmp_path / "tests").mkdir()
     (tmp_path / "calc.py").write_text(LEAVING)
     (tmp_path / "tests/test_a.py").write_text(TRACED)
-    (tmp_path / "order").write_bytes(trace_order(tests))
+    (tmp_path / "order").write_text(json.dumps({"tests": tests}))
     script = str(INSIDE / "patchshot_unittest.py")
     found = execute(
         tmp_path,
