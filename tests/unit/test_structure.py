@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 730,
     "agent/shared": 1_850,
     "agent/types": 920,
-    "agent/verify": 9_630,
+    "agent/verify": 9_590,
     "agent/wiring": 1_250,
     "sandbox": 4_370,
 }
