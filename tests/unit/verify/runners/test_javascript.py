@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.types import Outcome
-from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
+from agent.verify.runners.scripts import wants_newer_node
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, detected, read, require_program
 
@@ -149,7 +149,7 @@ def test_an_older_node_than_the_package_wants_is_told() -> None:
         ("22.12.0", ""),
     ):
         run = read(found, stderr=f"SyntaxError\n\nNode.js v{version}".encode(), exit_code=1)
-        assert registry.wants_newer_node(found, run) == why
+        assert wants_newer_node(found, run) == why
 
 
 def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_built() -> None:
