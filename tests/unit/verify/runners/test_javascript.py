@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.types import Outcome
+from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
 from agent.verify.runners.scripts import wants_newer_node
 from tests.support.fakes import MemorySnapshot
