@@ -25,15 +25,15 @@ OPTIONS = (
 )
 
 
-def git_environment(*, protocols: str = "none") -> Mapping[str, str]:
-    """Return a minimal environment for git. `protocols` is GIT_ALLOW_PROTOCOL."""
+def git_environment() -> Mapping[str, str]:
+    """Return a minimal environment for git."""
     inherited = {name: os.environ[name] for name in _KEEP if name in os.environ}
     return inherited | {
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_ALLOW_PROTOCOL": protocols,
+        "GIT_ALLOW_PROTOCOL": "none",
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",

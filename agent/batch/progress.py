@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from agent.errors import Status
-from agent.shared.terminal import inert, say, unfiltered
+from agent.shared.terminal import counted, inert, say, unfiltered
 
 UnsolvedKind = Literal["row", "set-aside", "left"]
 """Why there is no final result: the row, its repository or commit cannot be used; the tries are
@@ -66,20 +66,15 @@ class Summary(BaseModel, frozen=True):
             f"{self.finished} of {self.instances} instances finished"
             + (f": {counts}\n" if counts else "\n")
             + ", ".join([f"{self.verified} verified", f"{self.pending} to be done", *_each(kinds)])
-            + f"\n{replies_in_words(self.replies)} paid in {self.seconds:.1f} s, "
+            + f"\n{counted(self.replies, 'reply', 'replies')} paid in {self.seconds:.1f} s, "
             f"{cost_in_words(self.cost_usd, self.unpriced)} in all\n"
             f"predictions in {self.predictions}{kept}, everything else in {self.run}\n"
         )
 
 
-def replies_in_words(number: int) -> str:
-    """Return the number with its noun, such as "1 reply" or "2 replies"."""
-    return f"{number} {'reply' if number == 1 else 'replies'}"
-
-
 def cost_in_words(dollars: float, unpriced: int) -> str:
     """Return the cost as text. It says how many replies have no known price."""
-    without = f"{replies_in_words(unpriced)} without a price"
+    without = f"{counted(unpriced, 'reply', 'replies')} without a price"
     if not unpriced:
         return f"${dollars:.4f}"
     return f"${dollars:.4f} + {without}" if dollars else f"cost unknown ({without})"

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent import __version__
 from agent.batch.driver import BatchPlan, Driver
-from agent.batch.progress import Progress, Summary, replies_in_words
+from agent.batch.progress import Progress, Summary
 from agent.batch.run_folder import (
     JOURNAL,
     RUN,
@@ -34,6 +34,7 @@ from agent.datasets import (
 from agent.errors import ConfigurationError, ProviderError, SandboxUnavailable, Status
 from agent.settings import Settings, load
 from agent.shared.files import replace_file
+from agent.shared.terminal import counted
 
 # A worker lives this many times the time limit of a solve, and some seconds more: it may wait for
 # a core, which does not count for the limit of the solve.
@@ -179,7 +180,7 @@ async def _drive(driver: Driver) -> Summary:
         )
     )
     if driver.plan.total_cost is not None and earlier.unpriced:
-        replies = replies_in_words(earlier.unpriced)
+        replies = counted(earlier.unpriced, "reply", "replies")
         progress.note(f"{replies} of earlier runs without a price: not counted")
     progress.begin(driver.counts, driver.spent_in_words)
     loop = asyncio.get_running_loop()

@@ -93,14 +93,13 @@ class AppendFile:
         os.ftruncate(self._handle, self._end)
         _sync_folder(path.parent)
 
-    def append(self, line: bytes, *, sync: bool = True) -> None:
-        """Append one line with its newline. With `sync`, it is on the disk on return."""
+    def append(self, line: bytes) -> None:
+        """Append one line with its newline. It is on the disk on return."""
         rest = memoryview(line)
         try:
             while rest:
                 rest = rest[os.write(self._handle, rest) :]
-            if sync:
-                os.fsync(self._handle)
+            os.fsync(self._handle)
         except OSError:
             os.ftruncate(self._handle, self._end)
             raise
