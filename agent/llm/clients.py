@@ -18,6 +18,7 @@ from agent.errors import (
     InputTooLong,
     PatchshotError,
     ProviderError,
+    UnknownModel,
 )
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, one_line, read_error_text
@@ -28,7 +29,7 @@ from agent.llm.replies import ReadReply, read_vectors
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
 from agent.shared.secrets import mask_secrets
 from agent.types import Completion, Prompt, Usage
-from agent.types.events import ModelCall
+from agent.types.events import ModelCall, Notice
 from agent.types.protocols import ChatModel, Reporter, TokenCounter
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class HttpChatModel:
     """`ChatModel` over HTTP. A field that the server refuses is left out from then on.
 
     A prompt with a schema should contain the word JSON. `counter` counts tokens when the server
-    does not.
+    does not. `others`: models to try next when the server refuses one that the user has not chosen.
     """
 
     def __init__(
@@ -141,23 +142,27 @@ class HttpChatModel:
         effort: str | None = None,
         retrier: Retrier | None = None,
         request_seconds: float = REQUEST_SECONDS,
+        others: Sequence[str] = (),
         on_text: OnText = lambda _: None,
     ) -> None:
         self._endpoint = endpoint
         self._counter = counter
         self._temperature = temperature
         self._effort = effort
+        self._retrier = retrier or Retrier()
         self._server = ModelServer(
-            endpoint, client, retrier=retrier, request_seconds=request_seconds
+            endpoint, client, retrier=self._retrier, request_seconds=request_seconds
         )
         self._protocol = self._server.protocol.chat(endpoint)
+        self._model = endpoint.model
+        self._others = list(others)
         self._on_text = on_text
         self._streams = True
 
     @property
     def model(self) -> str:
         """The model's name as the server knows it, "default" where the server chooses."""
-        return self._endpoint.model or "default"
+        return self._model or "default"
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
@@ -195,10 +200,10 @@ class HttpChatModel:
     ) -> Outcome:
         """Send, without the fields that the server refuses: each refusal removes one for good."""
         while True:
-            protocol = self._protocol
+            protocol, model = self._protocol, self._model
             body = protocol.body(
                 ChatCall(
-                    self._endpoint.model,
+                    model,
                     prompt.messages,
                     max_output_tokens,
                     self._temperature,
@@ -220,14 +225,27 @@ class HttpChatModel:
                 self._streams = False
                 continue
             adapted = protocol.adapted(outcome, body)
-            if adapted is None:
+            if adapted is None and not self._next_model(model, outcome):
                 return outcome
-            if self._protocol == protocol:
+            if adapted is not None and self._protocol == protocol:
                 self._protocol = adapted  # otherwise a concurrent call has adapted it already
 
     def _as_failure(self, value: Any) -> Failure | None:
         text = self._protocol.read(value)
         return read_error_text(text, self._endpoint) if isinstance(text, str) else None
+
+    def _next_model(self, refused: str, failure: Failure) -> bool:
+        forbidden = failure.status == 403 and not isinstance(failure.error, BudgetRefused)
+        if not (isinstance(failure.error, UnknownModel) or forbidden):
+            return False
+        if self._model == refused:
+            if not self._others:
+                return False
+            self._model = self._others.pop(0)
+            self._retrier.report(
+                Notice(f"{host_of(self._endpoint)} refuses {refused}: taking {self._model}")
+            )
+        return True
 
     def _usage(self, prompt: Prompt, reply: ReadReply) -> Usage:
         """The server's figures; zero or absent counts are replaced by our own."""

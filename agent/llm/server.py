@@ -182,6 +182,7 @@ class ModelServer:
 # Calls of a long run: the first, a repair, and a few steps of the iterative mode.
 _CALLS = 5
 _SHOWN = 5  # names that an error lists
+_OTHERS = 24  # models to try after a refusal; each refusal takes about a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +209,10 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """An endpoint with its model, and the price that the server lists."""
+    """An endpoint with its model, its price, and models to try if it is refused."""
 
     endpoint: Endpoint
+    others: tuple[str, ...] = ()
     price: Price | None = None
 
 
@@ -233,18 +235,25 @@ async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
         return Resolved(replace(endpoint, model=listed[0].name if listed else ""))
     if protocol.serves_runs and not listed:
         return Resolved(endpoint)
-    chosen = dearest(listed, demand)
-    if chosen is None or (len(listed) > 1 and not protocol.list_chooses):
+    chosen = rank_models(listed, demand)
+    if not chosen or (len(listed) > 1 and not protocol.list_chooses):
         names = ", ".join(info.name for info in listed[:_SHOWN]) or "it lists none"
         raise ConfigurationError(
             f"no model is chosen for {without_credentials(endpoint.base_url)}: set "
             f"{endpoint.model_setting} to one that it has ({names})"
         )
-    why = f"{endpoint.why}; the model is from its list"
-    return Resolved(replace(endpoint, model=chosen.name, why=why), chosen.price)
+    first, *rest = chosen
+    return Resolved(
+        replace(endpoint, model=first.name, why=f"{endpoint.why}; the model is from its list"),
+        tuple(info.name for info in rest[:_OTHERS]),
+        first.price,
+    )
 
 
-def dearest(listed: Sequence[ModelInfo], demand: Demand) -> ModelInfo | None:
-    """The first of the most expensive models that fit: the price is the best sign of ability."""
-    fitting = (info for info in listed if demand.fits(info))
-    return max(fitting, key=lambda one: demand.cost(one.price) if one.price else 0.0, default=None)
+def rank_models(listed: Sequence[ModelInfo], demand: Demand) -> tuple[ModelInfo, ...]:
+    """The models that fit, the most expensive first, then in the order of the list.
+
+    Within one list the price is the best sign of ability.
+    """
+    fitting = [info for info in listed if demand.fits(info)]
+    return tuple(sorted(fitting, key=lambda one: -demand.cost(one.price) if one.price else 0.0))

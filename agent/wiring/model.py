@@ -107,6 +107,7 @@ class Connections:
             effort=settings.reasoning_effort,
             retrier=retrier,
             request_seconds=settings.request_timeout,
+            others=resolved.others,
             on_text=count if self.streaming else lambda _: None,
         )
         key = chosen.api_key.get_secret_value() if chosen.api_key else ""

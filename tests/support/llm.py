@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -100,6 +100,7 @@ def with_model(
     retrier: Retrier | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     request_seconds: float = 5.0,
+    others: Sequence[str] = (),
     effort: str | None = None,
     on_text: Callable[[int], None] = lambda _: None,
 ) -> T:
@@ -113,6 +114,7 @@ def with_model(
                 WordCounter(),
                 retrier=retrier or FakeTime().retrier(),
                 request_seconds=request_seconds,
+                others=others,
                 effort=effort,
                 on_text=on_text,
             )

@@ -12,11 +12,12 @@ import httpx
 import pytest
 import respx
 
-from agent.errors import ProviderError, ProviderUnreachable
+from agent.errors import AuthenticationFailed, BudgetRefused, ProviderError, ProviderUnreachable
 from agent.llm import HttpChatModel, create_client
 from agent.types import Completion, Usage
 from tests.support.llm import (
     KEY,
+    FakeTime,
     WordCounter,
     chat_body,
     endpoint,
@@ -191,3 +192,45 @@ def test_refused_parameters_are_left_out_from_then_on(route: respx.Route) -> Non
     assert "json_schema" in optional[0]["response_format"]
     assert optional[-2:] == [settled, settled]
     assert len(optional) == 5
+
+
+class TestOtherModels:
+    """Models to go on with, where nobody has chosen the first."""
+
+    @staticmethod
+    def allowing(*models: str) -> httpx.MockTransport:
+        def answer(request: httpx.Request) -> httpx.Response:
+            wanted = json.loads(request.content)["model"] if request.content else ""
+            if wanted in models:
+                return httpx.Response(200, json=chat_body(model=wanted))
+            return httpx.Response(403, json={"error": {"message": f"Model {wanted} not allowed"}})
+
+        return httpx.MockTransport(answer)
+
+    def test_the_next_one_is_taken_for_good(self) -> None:
+        time = FakeTime()
+
+        async def twice(model: HttpChatModel) -> tuple[str, str, str]:
+            return (await ask(model)).model, (await ask(model)).model, model.model
+
+        done = with_model(
+            endpoint(kind="openrouter", model="a"),
+            twice,
+            transport=self.allowing("c"),
+            retrier=time.retrier(),
+            others=("b", "c", "d"),
+        )
+
+        assert done == ("c", "c", "c")
+        assert len(time.events) == 2  # each step is told, once
+
+    def test_a_model_that_was_chosen_is_not_replaced(self) -> None:
+        with pytest.raises(AuthenticationFailed):
+            with_model(endpoint(model="a"), ask, transport=self.allowing("b"))
+
+    def test_a_spent_budget_is_no_reason_for_another_model(self) -> None:
+        body = {"error": {"message": "budget exceeded for this run"}}
+        transport = httpx.MockTransport(lambda _: httpx.Response(403, json=body))
+
+        with pytest.raises(BudgetRefused):
+            with_model(endpoint(model="a"), ask, transport=transport, others=("b",))

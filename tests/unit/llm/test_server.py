@@ -25,7 +25,7 @@ from agent.llm import (
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome
 from agent.llm.protocols.base import ModelInfo
-from agent.llm.server import dearest
+from agent.llm.server import rank_models
 from agent.types.events import Notice
 from tests.support.llm import FakeTime, endpoint, run
 
@@ -142,18 +142,19 @@ def listed(*models: tuple[str, float]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("models", "expected"),
     [
-        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=DEAR)], "b"),
-        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=Price(60.0, 60.0))], "a"),
-        ([ModelInfo("a", 9_999, DEAR), ModelInfo("b", 10_000, CHEAP)], "b"),
-        ([ModelInfo("b"), ModelInfo("a")], "b"),  # as the server lists them
-        ([ModelInfo("b", price=CHEAP), ModelInfo("a", price=CHEAP)], "b"),
-        ([ModelInfo("a", price=Price(10, 10)), ModelInfo("b", price=Price(10.3, 10.3))], "a"),
-        ([], None),
+        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=DEAR)], ["b", "a"]),
+        ([ModelInfo("a", price=CHEAP), ModelInfo("b", price=Price(60.0, 60.0))], ["a"]),
+        ([ModelInfo("a", 9_999, DEAR), ModelInfo("b", 10_000, CHEAP)], ["b"]),
+        ([ModelInfo("b"), ModelInfo("a")], ["b", "a"]),  # as the server lists them
+        ([ModelInfo("b", price=CHEAP), ModelInfo("a", price=CHEAP)], ["b", "a"]),
+        ([ModelInfo("a", price=Price(10, 10)), ModelInfo("b", price=Price(10.3, 10.3))], ["a"]),
+        ([], []),
     ],
 )
-def test_the_dearest_that_fits_is_chosen(models: Sequence[ModelInfo], expected: str | None) -> None:
-    found = dearest(models, DEMAND)
-    assert (found and found.name) == expected
+def test_the_dearest_that_fits_comes_first(
+    models: Sequence[ModelInfo], expected: list[str]
+) -> None:
+    assert [info.name for info in rank_models(models, DEMAND)] == expected
 
 
 def miner(model: str = "") -> Endpoint:
@@ -166,20 +167,20 @@ NEW_ROW = {"id": "v/new", "pricing": {"prompt": "0.000001", "completion": "0.000
 
 
 @pytest.mark.parametrize(
-    ("place", "lists", "model", "price"),
+    ("place", "lists", "model", "others", "price"),
     [
-        (miner(), LISTED, "b", Price(2.0, 2.0)),
-        (miner("a"), LISTED, "a", Price(0.1, 0.1)),
-        (miner(), {}, "", None),  # the proxy chooses itself
-        (NEW, {"/api/v1/models": {"data": [NEW_ROW]}}, "v/new", Price(1.0, 2.0)),
-        (endpoint("http://box/v1", model=""), {"/v1/models": ["only"]}, "only", None),
+        (miner(), LISTED, "b", ("a",), Price(2.0, 2.0)),
+        (miner("a"), LISTED, "a", (), Price(0.1, 0.1)),
+        (miner(), {}, "", (), None),  # the proxy chooses itself
+        (NEW, {"/api/v1/models": {"data": [NEW_ROW]}}, "v/new", (), Price(1.0, 2.0)),
+        (endpoint("http://box/v1", model=""), {"/v1/models": ["only"]}, "only", (), None),
     ],
 )
 def test_a_model_and_its_price_from_the_list(
-    place: Endpoint, lists: Mapping[str, Any], model: str, price: Price
+    place: Endpoint, lists: Mapping[str, Any], model: str, others: Sequence[str], price: Price
 ) -> None:
     found, asked = resolve(place, lists)
-    assert (found.endpoint.model, found.price) == (model, price)
+    assert (found.endpoint.model, found.others, found.price) == (model, others, price)
     assert ("from its list" in found.endpoint.why) is (not place.model and bool(model))
     paths = list(lists) or ["/api/inference-models", "/agents/inference-models"]
     assert asked == paths
