@@ -58,8 +58,8 @@ class PytestRecorder:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows
             return
-        if report.outcome == "passed" and report.when != "call":
-            return  # nothing is known of the test before it was called, nor changed after
+        if report.outcome == "passed" and (report.when != "call" or hasattr(report, "context")):
+            return  # nothing is known before the call, and of one subtest; nothing changes after
         xfail = hasattr(report, "wasxfail")
         self._lines.result(report.nodeid, report.when, report.outcome, _text(report), xfail)
 

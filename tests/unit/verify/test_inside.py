@@ -387,3 +387,20 @@ def test_ids_of_unittest_are_relative_to_the_root(tmp_path: Path) -> None:
         environment={"PATCHSHOT_ROOT": str(tmp_path)},
     )  # fmt: skip
     assert report.outcomes == {"services/a/test_a.py::test_x": Outcome.PASSED}, output
+
+
+def test_a_subtest_that_passes_is_no_end_of_its_test(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import unittest\n\nclass Case(unittest.TestCase):\n    def test_all(self):\n"
+        "        for n in range(3):\n            with self.subTest(n=n):\n"
+        "                self.assertLess(n, 3)\n"
+    )
+    test = "test_a.py::Case::test_all"
+    (tmp_path / "order").write_text(json.dumps({"tests": [test]}))
+    found = execute(
+        tmp_path,
+        *("-m", "pytest", "-p", "patchshot_pytest", f"--rootdir={tmp_path}", "test_a.py"),
+        environment={"PATCHSHOT_TRACE": str(tmp_path / "order")},
+    )[1]
+    assert found.outcomes == {test: Outcome.PASSED}
+    assert not [trace for trace in found.traces if test in trace]
