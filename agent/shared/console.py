@@ -52,7 +52,7 @@ class QuietReporter:
 class PlainReporter:
     """Prints a line for each finished step and each notice, and of progress one line a second.
 
-    With `verbose`, also one for each model call.
+    A step that still runs after a second is named. With `verbose`, each model call gets a line.
     """
 
     def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
@@ -60,16 +60,25 @@ class PlainReporter:
         self._redact = redact
         self._lock = threading.Lock()
         self._last = float("-inf")
+        self._pending = threading.Timer(_SECONDS_A_LINE, self._say)
 
     def __call__(self, event: Event, /) -> None:
         """Print the event's line, of progress only if nothing was printed within a second."""
+        line = self._line(event)
+        is_early = time.monotonic() - self._last < _SECONDS_A_LINE
+        if line is None or (is_early and isinstance(event, StageProgress)):
+            return
+        self._pending.cancel()
+        if is_early and isinstance(event, StageStarted):
+            self._pending = threading.Timer(_SECONDS_A_LINE, self._say, [line])
+            self._pending.daemon = True
+            self._pending.start()
+        else:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
         with self._lock:
-            now = time.monotonic()
-            is_progress = isinstance(event, StageStarted | StageProgress)
-            line = self._line(event)
-            if line is None or (is_progress and now - self._last < _SECONDS_A_LINE):
-                return
-            self._last = now
+            self._last = time.monotonic()
             say(self._redact(line))
 
     def _line(self, event: Event) -> str | None:

@@ -228,7 +228,7 @@ def test_a_killed_index_is_whole_after_the_next(
             f"    return {n}\n\n\n"
             for n in range(60)
         )
-        for m in range(40)
+        for m in range(200)
     }
     user = Searcher(tmp_path / "home", make_repository(files))
     started = user.start("index", *user.on("intent"))

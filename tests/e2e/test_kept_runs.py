@@ -118,7 +118,7 @@ def test_a_run_is_kept_listed_shown_reported_and_applied(make_home: MakeHome) ->
     assert (unknown.returncode, "no kept run begins with" in unknown.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("moment", ["call: waiting", "validate: testing"])
+@pytest.mark.parametrize("moment", ["call: waiting", "test: running"])
 def test_kill_leaves_the_repository_as_it_was(make_home: MakeHome, moment: str) -> None:
     require_bwrap()
     home = make_home(slow(30, RIGHT) if moment.startswith("call") else RIGHT)
@@ -140,7 +140,7 @@ def test_an_interrupted_run_prints_its_patch_and_pays_for_nothing_twice(
     home.variables["TMPDIR"] = str(tmp_path / "tmp")
     before = fingerprint(home.repository)
     started = home.start("solve", *home.task, "--output", "fix.diff")
-    started.wait_for("validate: testing")
+    started.wait_for("test: running")
     time.sleep(2.0)
     code, stdout = started.stop(number)
     assert fingerprint(home.repository) == before

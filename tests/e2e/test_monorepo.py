@@ -231,7 +231,7 @@ def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
     (shop.repository / "patchshot.toml").write_text("setup_cmd = 'false'\nsetup_network = true\n")
     done, result, _ = shop.fix(SHOP_FIX, "--setup-cmd", "python make_rates.py")
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
-    assert "setup_cmd is ignored" in done.stderr
+    assert "setup_cmd ignored until you agree with `agent trust`" in done.stderr
     assert "setup_network is ignored" in done.stderr
     done, _, _ = shop.fix(SHOP_FIX, PATCHSHOT_SETUP_NETWORK="1")
     assert done.returncode == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 
 import pytest
@@ -42,6 +43,24 @@ def test_plain_lines_have_what_ended_and_progress_once_a_second(
         "retrieve: 12 files [1.23 s]",
         "call: stopped [0.50 s]",
     ]
+
+
+def test_a_step_that_still_runs_after_a_second_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.shared.console._SECONDS_A_LINE", 0.3)
+    reporter = PlainReporter()
+    for event in (
+        StageStarted("pack"),
+        StageStarted("locate"),
+        StageFinished("pack", 0.1, "2 pieces"),
+        StageStarted("call"),
+    ):
+        reporter(event)
+    assert "call" not in (first := capsys.readouterr().err), first
+    time.sleep(0.8)
+    assert capsys.readouterr().err == "call: waiting for the model ...\n"
+    assert "locate" not in first  # what came after it was printed in its place
 
 
 def test_a_terminal_shows_one_live_line_with_step_time_and_tokens(

@@ -52,15 +52,6 @@ def validate(make_repository: MakeRepository, python_with_pytest: Path) -> Valid
     return one
 
 
-def test_files_that_do_not_fit_the_time_limit_are_left_out(validate: Validate) -> None:
-    slow = "import time\nimport calc\n\n\ndef test_calc():\n    time.sleep(60)\n"
-    report = validate(GOOD, test=ISSUE, more={"tests/test_zz_calc.py": slow}, timeout=6.0)
-    assert report.verdict is Verdict.VERIFIED, report.reason
-    assert [test.path for test in report.selected] == ["tests/test_calc.py"]
-    assert report.before is not None
-    assert report.before.ended == "exited"
-
-
 def test_a_gigabyte_of_output(validate: Validate) -> None:
     """Past pytest's own capture, as a command that nothing reads."""
     flood = "python -c \"import os\nwhile True: os.write(1, b'x' * 65536)\""
