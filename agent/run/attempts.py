@@ -279,12 +279,9 @@ def _with_test_file(
     gone = before.path if before else None
     kept = {c.path: c for c in patch.changes if c.path != gone or c.before is not None}
     new = FileChange(test.path, None, test.content.encode("utf-8", "surrogateescape"))
-    changes = tuple(sorted((kept | {new.path: kept.get(new.path, new)}).values(), key=_path))
+    files = kept | {new.path: kept.get(new.path, new)}
+    changes = tuple(change for _, change in sorted(files.items()))
     return replace(patch, changes=changes, diff=unified_diff(changes))
-
-
-def _path(change: FileChange) -> str:
-    return change.path
 
 
 def furthest(attempts: Sequence[Attempt]) -> Attempt | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -380,15 +379,13 @@ def _read_folder(folder: Path, names: Sequence[str], reporter: Reporter) -> Vect
 
 def _file_data(path: Path) -> bytes | str:
     """Return what a regular file contains, at most MAX_BYTES, or the reason why it is not used."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
+    from sandbox import read_small_file
+
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return "not a regular file"
-            data = file.read(MAX_BYTES + 1)
+        data = read_small_file(path, MAX_BYTES)
     except OSError as error:
-        return "a link" if path.is_symlink() else f"cannot be read ({error.strerror})"
-    return f"more than {MAX_BYTES:,} bytes" if len(data) > MAX_BYTES else data
+        return f"cannot be read ({error.strerror})"
+    return "no regular file that can be read" if data is None else data
 
 
 def parse_vector(data: bytes) -> NDArray[np.float32] | str:

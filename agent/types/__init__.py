@@ -12,6 +12,7 @@ from agent.types.chat import ToolCall as ToolCall
 from agent.types.chat import ToolDialogue as ToolDialogue
 from agent.types.chat import ToolTurn as ToolTurn
 from agent.types.chat import Usage as Usage
+from agent.types.chat import mapped_json as mapped_json
 from agent.types.edits import AppliedEdit as AppliedEdit
 from agent.types.edits import AppliedPatch as AppliedPatch
 from agent.types.edits import ApplyFailure as ApplyFailure

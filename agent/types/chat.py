@@ -49,20 +49,21 @@ class ToolDialogue:
 
 def _mapped_turn(turn: ToolTurn, change: Callable[[str], str]) -> ToolTurn:
     calls = tuple(
-        ToolCall(call.id, call.name, _mapped_json(dict(call.arguments), change))
+        ToolCall(call.id, call.name, mapped_json(dict(call.arguments), change))
         for call in turn.calls
     )
     return ToolTurn(change(turn.said), calls, tuple(map(change, turn.results)))
 
 
-def _mapped_json(value: Any, change: Callable[[str], str]) -> Any:
+def mapped_json(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with `change` applied to its texts, but not to its keys."""
     match value:
         case str():
             return change(value)
         case dict():
-            return {key: _mapped_json(item, change) for key, item in value.items()}
+            return {key: mapped_json(item, change) for key, item in value.items()}
         case list():
-            return [_mapped_json(item, change) for item in value]
+            return [mapped_json(item, change) for item in value]
         case _:
             return value
 

@@ -22,13 +22,13 @@ from agent.verify.judging.compare import is_whole as is_whole
 from agent.verify.judging.compare import read_known as read_known
 from agent.verify.judging.compare import suspicion as suspicion
 from agent.verify.judging.replays import Replays as Replays
-from agent.verify.judging.replays import ReplaySide as ReplaySide
 from agent.verify.judging.reproduction import why_not_red as why_not_red
 from agent.verify.judging.wording import failure_texts as failure_texts
 from agent.verify.judging.wording import first_failure as first_failure
 from agent.verify.judging.wording import how_it_ended as how_it_ended
 from agent.verify.judging.wording import listed as listed
 from agent.verify.judging.wording import number as number
+from agent.verify.patch_validation import missing_tool as missing_tool
 from agent.verify.path_rules import is_test_file as is_test_file
 from agent.verify.path_rules import is_test_side as is_test_side
 from agent.verify.path_rules import new_test_file as new_test_file
@@ -39,7 +39,6 @@ from agent.verify.runners import RUNNERS as RUNNERS
 from agent.verify.runners import STANDS_IN as STANDS_IN
 from agent.verify.runners import runner_of as runner_of
 from agent.verify.runners.base import COMMAND as COMMAND
-from agent.verify.runners.base import PYTHON as PYTHON
 from agent.verify.runners.base import Suite as Suite
 from agent.verify.runners.base import Tools as Tools
 from agent.verify.steering import group_changes as group_changes

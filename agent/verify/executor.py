@@ -21,7 +21,7 @@ from agent.types import FileChange, KnownTests, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify.choosing import DEFAULT_LIMIT
-from agent.verify.judging.replays import Replayed, ReplaySide, read_replayed
+from agent.verify.judging.replays import Replayed, read_replayed
 from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verified
 from agent.verify.runners import detect, fitting, runner_of
 from agent.verify.runners.base import (
@@ -300,17 +300,22 @@ class SuiteExecutor:
             return list(pool.map(lambda task: self._run(task, cancel), tasks))
 
     def replay(
-        self, job: SuiteJob, sides: Sequence[ReplaySide], cancel: threading.Event
+        self,
+        job: SuiteJob,
+        sides: Sequence[tuple[Sequence[FileChange], Sequence[str]]],
+        cancel: threading.Event,
     ) -> list[tuple[Replayed, ...]]:
-        """Run tests as plain code on trees with changes. Raises SandboxError."""
+        """Run tests as plain code, each list on a tree with changes. Raises SandboxError."""
 
-        def one(side: ReplaySide) -> tuple[Replayed, ...]:
-            with closing(self._trees.with_changes(side.changes)) as tree:
+        def one(side: tuple[Sequence[FileChange], Sequence[str]]) -> tuple[Replayed, ...]:
+            changes, tests = side
+            with closing(self._trees.with_changes(changes)) as tree:
                 if self._sandbox.name == "bwrap" and self._is_movable(job.suite, cancel):
                     tree.mount = _HOME / tree.mount.name
                 root = self._trees.root_inside(tree)
                 context = self._context(job, root, cancel)
-                tree.write(ORDER_FILE, side.as_json(context.import_roots))
+                order = {"tests": tests, "roots": context.import_roots}
+                tree.write(ORDER_FILE, json.dumps(order).encode("ascii"))
                 command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
                 return read_replayed(self._run_signed(tree, command, cancel).report)
 

@@ -105,7 +105,7 @@ class PatchValidation:
             earlier=earlier,
         )
         report = self._first_report(plan, suite, tools)
-        missing = _missing_tool(suite, tools)
+        missing = missing_tool(suite, tools)
         if missing:
             return replace(report, reason=f"No test could be run: {missing}.")
         execution = PlanExecution(self.executor, plan, suite, cancel)
@@ -375,7 +375,7 @@ def _unmet_needs(*runs: TestRun | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(needs(run) for run in runs if run is not None)))
 
 
-def _missing_tool(suite: Suite, tools: Tools) -> str:
+def missing_tool(suite: Suite, tools: Tools) -> str:
     """Return why the suite cannot be run at all here, or ""."""
     if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
         return tools.problem

@@ -47,7 +47,7 @@ from agent.verify.judging.compare import (
     is_whole,
     passing_in_both,
 )
-from agent.verify.judging.replays import Replays, ReplaySide, SecondRuns
+from agent.verify.judging.replays import Replays, SecondRuns
 from agent.verify.judging.wording import number
 from agent.verify.path_rules import (
     free_path,
@@ -365,8 +365,8 @@ class PlanExecution:
             return Replays()
         controls = _controls(runs, names)
         sides = [
-            ReplaySide(plan.new_tests, (*names, *controls)),
-            ReplaySide(merged(plan.groups.source, plan.new_tests), tuple(names)),
+            (plan.new_tests, [*names, *controls]),
+            (merged(plan.groups.source, plan.new_tests), names),
         ]
         before, after = self.executor.replay(job, sides, self.cancel)
         return Replays(before, after, frozenset(controls))

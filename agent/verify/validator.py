@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
 from agent.patching import check_syntax
 from agent.repository import is_below
+from agent.shared.workers import in_thread
 from agent.types import (
     AppliedPatch,
     CommandRun,
@@ -258,17 +259,9 @@ class SandboxValidator:
         return (*(test.path for test in chosen), *sorted(new))
 
     async def _in_thread(self, work: Callable[[threading.Event], _T]) -> _T:
-        """Run blocking work in a thread. A cancellation stops its processes and awaits its end."""
+        """Run blocking work in a thread. No process and no copy outlives this call."""
         async with self._lock:
-            cancel = threading.Event()
-            task = asyncio.ensure_future(asyncio.to_thread(work, cancel))
             try:
-                return await asyncio.shield(task)
-            except asyncio.CancelledError:
-                cancel.set()
-                await asyncio.wait({task})  # no process and no copy outlives this call
-                if not task.cancelled():
-                    task.exception()  # its own error does not matter any more
-                raise
+                return await in_thread(work, wait=True)
             except SandboxError as error:
                 raise SandboxUnavailable(str(error)) from error

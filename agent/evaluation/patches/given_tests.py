@@ -19,9 +19,7 @@ from agent.repository import Patched, merged
 from agent.types import FileChange, Outcome, TestRun
 from agent.types.protocols import Snapshot
 from agent.verify import (
-    PYTHON,
     Replays,
-    ReplaySide,
     Suite,
     SuiteExecutor,
     SuiteJob,
@@ -35,7 +33,6 @@ from agent.verify import (
     import_roots,
     is_test_file,
     is_whole,
-    listed,
     nothing_run,
     number,
     runner_of,
@@ -142,15 +139,6 @@ class Findings:
     log: str = ""
 
 
-def why_no_tests(suite: Suite, tools: Tools) -> str:
-    """Return why no test can run at all, or ""."""
-    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
-        return tools.problem
-    if tools.toolchain.missing:
-        return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class GivenTests:
     """Runs the given tests of a row with the prediction, and on other trees if needed."""
@@ -244,7 +232,7 @@ class GivenTests:
             return ""
         source, tests = self.trees.patch.changes, self.trees.tests.changes
         job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
-        sides = [ReplaySide(tuple(changes), names) for changes in (tests, merged(source, tests))]
+        sides = [(changes, names) for changes in (tests, merged(source, tests))]
         base, patched = self.executor.replay(job, sides, self.cancel)
         replays = Replays(base, patched)
         return "; ".join(sorted({replays.why_loose(name) for name in names} - {""}))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent.datasets import InputProblem, Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
-from agent.evaluation.patches.given_tests import Findings, GivenTests, Trees, why_no_tests
+from agent.evaluation.patches.given_tests import Findings, GivenTests, Trees
 from agent.evaluation.patches.report import (
     ErrorKind,
     PatchOutcome,
@@ -33,7 +33,13 @@ from agent.repository import (
     take_snapshot,
 )
 from agent.types.protocols import Snapshot
-from agent.verify import SuiteExecutor, ValidationOptions, group_changes, import_roots
+from agent.verify import (
+    SuiteExecutor,
+    ValidationOptions,
+    group_changes,
+    import_roots,
+    missing_tool,
+)
 from agent.verify.environments import Environment, Environments, digest_environment
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 
@@ -237,7 +243,7 @@ def _run(
     try:
         with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as executor:
             suite, tools = executor.suite(changed, cancel)
-            problem = why_no_tests(suite, tools)
+            problem = missing_tool(suite, tools)
             if problem:
                 raise _Setback("error", problem, "environment")
             trees, notes = _without_steering(trees, snapshot, tools.modules)
@@ -264,12 +270,13 @@ def _options(
     options = means.options
     if environment is None or means.environments is None:
         return options, f"image {image}" if image else "found on this machine"
+    options = replace(
+        options, setup=means.environments.surroundings(environment, snapshot, case.version)
+    )
     if image:
-        around = means.environments.surroundings(environment, snapshot, case.version)
-        return replace(options, setup=around), f"image {image}"
-    prepared = means.environments.prepare(environment, snapshot, case.version)
-    chosen = replace(options, python=prepared.python, setup=prepared.surroundings)
-    return chosen, prepared.words
+        return options, f"image {image}"
+    python, words = means.environments.build(environment)
+    return replace(options, python=python), words
 
 
 # ------------------------------------------------------------------------------------- the result

@@ -33,7 +33,7 @@ from agent.results.kept.store import (
 )
 from agent.run.record import RunRecord
 from agent.shared.files import locked, make_private_folder
-from agent.types import AppliedPatch, Problem
+from agent.types import AppliedPatch, Problem, mapped_json
 from agent.types.events import Notice
 from agent.types.protocols import Reporter, Snapshot
 
@@ -143,7 +143,7 @@ def _begin(store: Path, origin: RunOrigin, issue: str, stack: ExitStack) -> Path
             continue
         if _lock(folder, stack):  # another process may have taken it up just now
             hide = _hider()
-            safe = RunOrigin.model_validate(_masked(origin.model_dump(mode="json"), hide))
+            safe = RunOrigin.model_validate(mapped_json(origin.model_dump(mode="json"), hide))
             (folder / ISSUE).write_text(hide(issue), "utf-8", "replace")
             (folder / ORIGIN).write_text(safe.model_dump_json(indent=2) + "\n", "utf-8")
             return folder
@@ -182,7 +182,7 @@ class RunKeeper:
 
     def end(self, result: RunRecord, patch: AppliedPatch | None) -> None:
         """Write the result, and remove the oldest runs if all take too much room."""
-        masked = RunRecord.model_validate(_masked(result.model_dump(mode="json"), self._hide))
+        masked = RunRecord.model_validate(mapped_json(result.model_dump(mode="json"), self._hide))
         diff = patch.diff if patch is not None else b""
         try:
             write_result(self.folder, masked, diff if masked.diff == result.diff else None)
@@ -241,15 +241,3 @@ def _hider() -> Callable[[str], str]:
     known = Redactor(secret_values()).known
     # A receipt repeats the same few names and words thousands of times.
     return lru_cache(maxsize=4096)(lambda text: mask_secrets(known(text)).text)
-
-
-def _masked(value: Any, hide: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return hide(value)
-        case dict():
-            return {key: _masked(item, hide) for key, item in value.items()}
-        case list():
-            return [_masked(item, hide) for item in value]
-        case _:
-            return value

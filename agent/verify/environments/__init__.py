@@ -1,12 +1,11 @@
 """Environments for the tests of a project, as a spec file (`--environments`) describes them.
 
 `read_spec` reads the file, `EnvironmentSpec.environment` finds what it says about a project at a
-version, and `Environments.prepare` builds the virtual environment once and keeps it in
+version, and `Environments.build` builds the virtual environment once and keeps it in
 the cache folder. `prepare_target` does all of it for the target of a run.
 """
 
 from agent.verify.environments.preparing import Environments as Environments
-from agent.verify.environments.preparing import Prepared as Prepared
 from agent.verify.environments.preparing import digest_environment as digest_environment
 from agent.verify.environments.preparing import prepare_target as prepare_target
 from agent.verify.environments.spec import Environment as Environment

@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,31 +32,22 @@ from agent.verify.runners.base import parsed_toml
 FOLDER = "environments"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A prepared environment. `words` describe it in one line."""
-
-    python: Path
-    surroundings: ProjectSetup
-    words: str
-
-
 def prepare_target(
     settings: Settings, snapshot: Snapshot, note: Callable[[str], None], project: str | None = None
 ) -> tuple[Path | None, ProjectSetup]:
     """Return a target's interpreter and surroundings. Raises ConfigurationError."""
-    if settings.environments is None:
-        return settings.python, ProjectSetup()
+    assert settings.environments is not None
     spec = read_spec(settings.environments)
     environments = Environments(spec, settings.cache_dir, note=note)
     project = project or spec.project_of(snapshot.root)
     version = read_static_version(project.partition("/")[2], snapshot)
     environment = environments.environment(project, version)
+    around = environments.surroundings(environment, snapshot)
     if settings.python is not None or settings.image is not None:
-        return settings.python, environments.surroundings(environment, snapshot)
-    prepared = environments.prepare(environment, snapshot)
-    note(f"environment of {project or 'every project'}: {prepared.words}")
-    return prepared.python, prepared.surroundings
+        return settings.python, around
+    python, words = environments.build(environment)
+    note(f"environment of {project or 'every project'}: {words}")
+    return python, around
 
 
 class Environments:
@@ -74,12 +65,6 @@ class Environments:
         self._folder = cache.absolute() / FOLDER
         self._note = note
         self._cancel = cancel
-
-    def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
-        """Prepare the environment for the tests of a tree. Raises ConfigurationError."""
-        around = self.surroundings(environment, snapshot, version)
-        python, words = self.build(environment)
-        return Prepared(python, around, words)
 
     def build(self, environment: Environment) -> tuple[Path, str]:
         """Build what is missing; return Python and a description. Raises ConfigurationError."""

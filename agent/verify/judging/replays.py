@@ -7,15 +7,14 @@ test fails there as it does on the base.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.types import FileChange, Outcome, TestRun
+from agent.types import Outcome, TestRun
 from agent.verify.judging.compare import doubtful, failed, suspicion
 
 
@@ -71,18 +70,6 @@ class Replayed(BaseModel):
         """Whether both end in the same way, with the same values."""
         mine = (self.kind, self.error, self.line, self.values)
         return mine == (other.kind, other.error, other.line, other.values)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaySide:
-    """Tests to replay on one tree."""
-
-    changes: tuple[FileChange, ...]
-    tests: tuple[str, ...]
-
-    def as_json(self, roots: Sequence[str]) -> bytes:
-        """Return the order for `inside/patchshot_plain.py`."""
-        return json.dumps({"tests": self.tests, "roots": roots}).encode("ascii")
 
 
 def read_replayed(data: bytes) -> tuple[Replayed, ...]:

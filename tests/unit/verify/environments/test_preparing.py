@@ -85,11 +85,12 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
     environments = Environments(spec, tmp_path)
     snapshot = take_snapshot(make_repository(FILES))
 
-    prepared = environments.prepare(environments.environment("o/shop"), snapshot)
+    environment = environments.environment("o/shop")
+    python, words = environments.build(environment)
+    around = environments.surroundings(environment, snapshot)
 
-    assert prepared.python.parent.parent.parent == tmp_path / "environments"
-    assert ", 1 packages (" in prepared.words
-    around = prepared.surroundings
+    assert python.parent.parent.parent == tmp_path / "environments"
+    assert ", 1 packages (" in words
     assert around.suite == Suite("pytest", "the environment's test command", ("-q",))
     assert (around.environment, around.paths) == ({"A": "1"}, ("lib",))
     assert sorted(around.files) == [
@@ -122,13 +123,11 @@ def test_a_run_takes_what_the_spec_says_of_its_target(
 
     python, around = prepare_target(load(flags), snapshot, notes.append)
     chosen, same = prepare_target(load({**flags, "python": Path("/x")}), snapshot, notes.append)
-    nothing = prepare_target(load({}), snapshot, notes.append)
 
     assert python is not None
     assert python.is_relative_to(tmp_path / "cache" / "environments")
     assert around.environment == {"NEW": "1"}
     assert (chosen, same) == (Path("/x"), around)
-    assert nothing == (None, ProjectSetup())
     assert notes[-1].startswith("environment of o/shop: Python 3.11.9, 1 packages")
 
 
