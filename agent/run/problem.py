@@ -128,7 +128,7 @@ def _split_title(text: str) -> tuple[str, str]:
         if title:
             short = _shorten(title)
             rest = lines[index + 1 :] if short == title else lines[index:]
-            return short, "\n".join(rest).strip()
+            return short, re.sub(r"\A\s*\n", "", "\n".join(rest)).rstrip()
     return "", ""
 
 
@@ -257,7 +257,7 @@ def _from_github(source: str, address: str, fetch: Fetch, token: str | None) -> 
     _check_status(source, reply, private=not token)
     title, body = _parse_issue(source, reply.content)
     title = " ".join(_printable(title).split())
-    body = _clean((body or "").encode("utf-8", errors="replace"), source).strip()
+    body = _clean((body or "").encode("utf-8", errors="replace"), source).strip("\n").rstrip()
     short = _shorten(title)
     return _problem(f"{title}\n{body}", source) if short != title else Problem(title, body, source)
 

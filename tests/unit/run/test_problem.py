@@ -39,7 +39,7 @@ def _from_text(data: bytes) -> Problem:
             "ab red",
             "xyz",
         ),
-        (b"T\n\tcode\n    more", "T", "code\n    more"),
+        (b"T\n \n\tcode\n    more\n \n", "T", "\tcode\n    more"),
         (b"bell\x07 \x08\x1bcreset\n\x1b[?25l\x1b(Bq", "bell reset", "q"),
         ("csi \x9b31m c1 \x85.".encode(), "csi c1 .", ""),
         (b"open \x1b]0;no end", "open 0;no end", ""),
