@@ -121,7 +121,8 @@ class ContextSteps:
             self.view = await asyncio.to_thread(in_scope, self.problem, self.snapshot)
             ranking = await self.services.retriever.rank(self.problem, self.view)
             self.ledger.ranking = ranking
-            note.append(f"{len(self.view.files):,} files, {ranking.total_chunks:,} chunks")
+            files, chunks = len(self.view.files), ranking.total_chunks
+            note.append(f"{counted(files, 'file')}, {counted(chunks, 'chunk')}")
         for missing in no_words(ranking):
             self.services.reporter(Notice(missing, "warning"))
 

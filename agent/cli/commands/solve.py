@@ -249,7 +249,9 @@ def _deliver(
     if arguments["verbose"] and record.receipt is not None:
         from agent.retrieval.context import render_receipt
 
-        say(render_receipt(record.receipt))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        for line in render_receipt(record.receipt).splitlines():
+            say(line[:width])
     if not arguments["quiet"]:
         for note in best.report.notes if best and best.report else ():
             say(f"note: {note}")

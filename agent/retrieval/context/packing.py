@@ -31,7 +31,7 @@ from agent.retrieval.context.layout import (
 from agent.retrieval.context.support import SupportFinder
 from agent.settings import AUTO_CONTEXT, CONTEXT_TOKENS
 from agent.shared.secrets import is_secret_path
-from agent.shared.terminal import inert
+from agent.shared.terminal import counted, inert
 from agent.types import (
     ChunkKind,
     ContextBundle,
@@ -332,8 +332,8 @@ def render_receipt(receipt: Receipt) -> str:
     files = len({piece.path for piece in receipt.pieces})
     lines = [
         _total(receipt),
-        f"{len(receipt.pieces)} pieces in {files} files, from {receipt.ranked_chunks:,} ranked "
-        f"of {receipt.total_chunks:,} chunks",
+        f"{counted(len(receipt.pieces), 'piece')} in {counted(files, 'file')}, "
+        f"from {receipt.ranked_chunks:,} ranked of {counted(receipt.total_chunks, 'chunk')}",
         "",
     ]
     if receipt.pieces:

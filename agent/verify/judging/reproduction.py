@@ -182,7 +182,7 @@ def with_source(found: Judgement, earlier: Sequence[str]) -> Judgement:
     if found.standing is not Standing.STILL_FAILS or not paths:
         return found
     first, _, rest = found.text.partition("\n")
-    why = f"An earlier reply brought {listed(paths)}; it counts until `wrong_tests` says why not."
+    why = f"{listed(paths)} of an earlier attempt counts unless `wrong_tests` says why it is wrong."
     return replace(found, text=f"{first} {why}\n{rest}")
 
 

@@ -211,7 +211,7 @@ def test_a_patch_that_an_earlier_replys_test_refutes_stays_refuted(repository: P
     assert asyncio.run(one()).verdict is Verdict.NOT_REGRESSED
     report = asyncio.run(one(REPRODUCTION))
     assert report.verdict is Verdict.REGRESSED
-    assert "An earlier reply brought tests/test_issue.py" in report.reason
+    assert "tests/test_issue.py of an earlier attempt counts" in report.reason
 
 
 def test_a_test_that_passes_only_once_proves_nothing(repository: Path) -> None:

@@ -29,7 +29,7 @@ def test_says_why_each_chunk_is_in_and_what_was_cut() -> None:
     text = re.sub(" +", " ", render_receipt(make_receipt(ranking, bundle)))
     for line in (
         "35 of 340 tokens (10%; of 400, 15% kept in reserve): signatures 4, whole 31",
-        "2 pieces in 1 files, from 3 ranked of 9 chunks",
+        "2 pieces in 1 file, from 3 ranked of 9 chunks",
         "| 1.000 | path -0.75 (named in the issue), lexical 0.50 |",
         "Left out: 2 (duplicate 1, secret 1)",
         "| 2 | b\\|c.py:L1-2 parse | 11 | 0.990 | duplicate |",
