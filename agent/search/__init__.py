@@ -25,7 +25,6 @@ from agent.search.pool import score_name as score_name
 from agent.search.project import SearchPaths as SearchPaths
 from agent.search.project import project_description as project_description
 from agent.search.project import project_name as project_name
-from agent.search.symbols import Symbol as Symbol
 from agent.search.symbols import read_symbols as read_symbols
 from agent.search.vectors import CorpusReport as CorpusReport
 from agent.search.vectors import StaticEmbedder as StaticEmbedder

@@ -14,13 +14,14 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from agent.repository import is_test_path, is_vendored_path
-from agent.search.passages import Label, Passage, described
-from agent.search.symbols import Symbol, first_sentence, read_symbols
+from agent.search.passages import Label, Passage, described, passage_of
+from agent.search.symbols import docstring_of, first_sentence, read_symbols
 from agent.shared.secrets import mask_secrets
 from agent.shared.workers import Cancelled
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Index
+    from agent.types import Chunk
     from agent.types.protocols import Snapshot
 
 MAX_SECTION = 3_000
@@ -170,8 +171,8 @@ class DocumentSource:
                 text = mask_secrets(snapshot.text(path)).text
                 sections = cut_sections(text, file.language)
                 passages += [_section_passage(path, file.language, one) for one in sections]
-        symbols = read_symbols(snapshot, self.index, cancel)
-        passages += [_docstring_passage(symbol) for symbol in symbols if symbol.docstring]
+        for symbol in read_symbols(snapshot, self.index, cancel):
+            passages += _docstring_passages(symbol)
         return tuple(passages)
 
 
@@ -189,19 +190,10 @@ def _section_passage(path: str, language: str, section: Section) -> Passage:
     )
 
 
-def _docstring_passage(symbol: Symbol) -> Passage:
-    docstring = mask_secrets(symbol.docstring).text
-    return Passage(
-        corpus=Label.DOCS,
-        title=f"{symbol.name}: {first_sentence(docstring)}"[:_MAX_TITLE],
-        text=described(symbol.name, symbol.kind.value, symbol.path, docstring),
-        path=symbol.path,
-        start=symbol.start,
-        end=symbol.end,
-        symbol=symbol.name,
-        language=symbol.language,
-        tags=("docstring",),
-    )
+def _docstring_passages(symbol: Chunk) -> Iterator[Passage]:
+    if docstring := mask_secrets(docstring_of(symbol)).text:
+        title = f"{symbol.symbol}: {first_sentence(docstring)}"[:_MAX_TITLE]
+        yield passage_of(symbol, Label.DOCS, title, docstring, "docstring")
 
 
 def is_document(path: str) -> bool:

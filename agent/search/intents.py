@@ -24,9 +24,16 @@ from agent.errors import (
     ProviderError,
     TimeLimitExceeded,
 )
-from agent.search.passages import Label, Passage, described
+from agent.search.passages import Label, Passage, passage_of
 from agent.search.project import JsonLines
-from agent.search.symbols import INTENTS, MAX_INTENT, Symbol, read_symbols, template_intents
+from agent.search.symbols import (
+    INTENTS,
+    MAX_INTENT,
+    content_of,
+    docstring_of,
+    read_symbols,
+    template_intents,
+)
 from agent.shared.files import replace_file
 from agent.shared.secrets import mask_secrets
 from agent.shared.workers import Cancelled
@@ -34,7 +41,7 @@ from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Index
-    from agent.types import Prompt
+    from agent.types import Chunk, Prompt
     from agent.types.protocols import ChatModel, Reporter, Snapshot
 
 MAX_CODE_TOKENS = 10_000
@@ -57,7 +64,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 class IntentLine(BaseModel):
-    """The intents of one symbol that a model wrote. `content` is `Symbol.content`."""
+    """The intents of one symbol that a model wrote. `content` is that of `content_of`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,26 +90,26 @@ class IntentFile:
                 # `clean` runs again because anybody may have edited the file.
                 self._intents.setdefault(line.content, {})[line.model] = clean(line.intents)
 
-    def of(self, symbol: Symbol, model: str) -> tuple[str, ...]:
+    def of(self, symbol: Chunk, model: str) -> tuple[str, ...]:
         """Return the intents that `model` wrote; () if there are none."""
-        return self._intents.get(symbol.content, {}).get(model, ())
+        return self._intents.get(content_of(symbol), {}).get(model, ())
 
-    def newest(self, symbol: Symbol) -> tuple[str, tuple[str, ...]]:
+    def newest(self, symbol: Chunk) -> tuple[str, tuple[str, ...]]:
         """Return the last writer of a symbol's intents and what it wrote; ("", ()) for none."""
-        written = self._intents.get(symbol.content, {})
+        written = self._intents.get(content_of(symbol), {})
         return next(reversed(written.items()), ("", ()))
 
-    def add(self, symbol: Symbol, model: str, intents: Sequence[str]) -> None:
+    def add(self, symbol: Chunk, model: str, intents: Sequence[str]) -> None:
         """Append the intents of a symbol. Raises OSError."""
         line = IntentLine(
-            content=symbol.content,
+            content=content_of(symbol),
             model=model,
             prompt=_PROMPT_VERSION,
-            symbol=f"{symbol.path}:{symbol.name}",
+            symbol=f"{symbol.path}:{symbol.symbol}",
             intents=tuple(intents),
         )
         self.lines.append(line)
-        self._intents.setdefault(symbol.content, {})[model] = line.intents
+        self._intents.setdefault(content_of(symbol), {})[model] = line.intents
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +131,12 @@ class IntentSource:
         return tuple(passages)
 
 
-def intent_passages(symbol: Symbol, file: IntentFile) -> Iterator[Passage]:
+def intent_passages(symbol: Chunk, file: IntentFile) -> Iterator[Passage]:
     """Yield one passage for each intent. `origin` is its number, and a tag names its author."""
     _, written = file.newest(symbol)
     tag = "model" if written else "templates"
     for number, intent in enumerate(written or clean(template_intents(symbol)), start=1):
-        yield Passage(
-            corpus=Label.INTENT,
-            title=intent,
-            text=described(symbol.name, symbol.kind.value, symbol.path, intent),
-            path=symbol.path,
-            start=symbol.start,
-            end=symbol.end,
-            symbol=symbol.name,
-            language=symbol.language,
-            origin=f"intent {number}",
-            tags=(tag,),
-        )
+        yield passage_of(symbol, Label.INTENT, intent, intent, tag, f"intent {number}")
 
 
 def parse_intents(reply: str) -> tuple[str, ...]:
@@ -185,11 +181,11 @@ class IntentWriter:
 
     file: IntentFile
     chat: ChatModel
-    make_prompt: Callable[[Symbol], Prompt]
+    make_prompt: Callable[[Chunk], Prompt]
     reporter: Reporter
     concurrency: int = _CONCURRENCY
 
-    async def write(self, symbols: Sequence[Symbol]) -> IntentCounts:
+    async def write(self, symbols: Sequence[Chunk]) -> IntentCounts:
         """Ask the model for missing intents, up to the first failure. Raises OSError."""
         while True:
             with self.file.lines.making() as free:
@@ -197,9 +193,9 @@ class IntentWriter:
                     return await self._write(symbols)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _write(self, symbols: Sequence[Symbol]) -> IntentCounts:
+    async def _write(self, symbols: Sequence[Chunk]) -> IntentCounts:
         self.file.refresh()
-        distinct = {symbol.content: symbol for symbol in symbols}.values()
+        distinct = {content_of(symbol): symbol for symbol in symbols}.values()
         missing = [one for one in distinct if not self.file.of(one, self.chat.model)]
         counts = IntentCounts(known=len(distinct) - len(missing), left=len(missing))
         waiting = iter(missing)  # the workers share it
@@ -219,7 +215,7 @@ class IntentWriter:
             raise errors.exceptions[0] from None
         return counts
 
-    async def _one(self, symbol: Symbol, counts: IntentCounts) -> None:
+    async def _one(self, symbol: Chunk, counts: IntentCounts) -> None:
         prompt = self.make_prompt(symbol)
         try:
             reply = await self.chat.complete(
@@ -243,7 +239,7 @@ class IntentWriter:
 # ------------------------------------------------------------------------------ files of symbols
 
 
-def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> int:
+def write_symbols(path: Path, symbols: Sequence[Chunk], file: IntentFile) -> int:
     """Write all symbols with their intents as JSON lines, secrets masked; return the number."""
     file.refresh()
     lines = (json.dumps(_line(symbol, file), ensure_ascii=False) + "\n" for symbol in symbols)
@@ -257,20 +253,20 @@ def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> in
     return len(symbols)
 
 
-def _line(symbol: Symbol, file: IntentFile) -> dict[str, Any]:
+def _line(symbol: Chunk, file: IntentFile) -> dict[str, Any]:
     """Return the JSON of a symbol; `model` wrote the intents, "" for templates."""
     model, written = file.newest(symbol)
     return {
         "format": 1,
         "path": symbol.path,
-        "symbol": symbol.name,
+        "symbol": symbol.symbol,
         "kind": symbol.kind.value,
         "signature": mask_secrets(symbol.signature).text,
-        "docstring": mask_secrets(symbol.docstring).text,
+        "docstring": mask_secrets(docstring_of(symbol)).text,
         "start": symbol.start,
         "end": symbol.end,
         "language": symbol.language,
-        "content": symbol.content,
+        "content": content_of(symbol),
         "model": model,
         "intents": written or clean(template_intents(symbol)),
     }

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from agent.types import Reason
+    from agent.types import Chunk, Reason
     from agent.types.protocols import Snapshot
 
 
@@ -154,6 +154,16 @@ def described(name: str, kind: str, path: str, description: str) -> str:
     """Return a document in the text format."""
     lines = [f"NAME: {name}", f"TYPE: {kind}", f"FILE: {path}", f"DESCRIPTION: {description}"]
     return "\n".join(lines)[:MAX_TEXT]
+
+
+def passage_of(
+    chunk: Chunk, corpus: Label, title: str, description: str, tag: str, origin: str = ""
+) -> Passage:
+    """Return a passage about a chunk, in the text format."""
+    name = chunk.symbol
+    text = described(name, chunk.kind.value, chunk.path, description)
+    place = (chunk.path, chunk.start, chunk.end, name, chunk.language)
+    return Passage(corpus, title, text, *place, origin, (tag,))
 
 
 def without_labels(text: str) -> str:

@@ -177,7 +177,7 @@ class Grounder:
     _corpus: Corpus | None = None
     _loaded: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
     _grounded: dict[str, Grounded] = field(default_factory=dict)
-    _numbers: dict[tuple[str, int, str], int] = field(default_factory=dict)  # of pieces, by symbol
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict)  # of definitions, by place
 
     @property
     def spent(self) -> int:
@@ -214,13 +214,13 @@ class Grounder:
         if not self._numbers:
             corpus = self.corpus
             self._numbers = {
-                (corpus.path_of(number), corpus.pieces[number].start, symbol): number
+                (corpus.path_of(number), corpus.pieces[number].start): number
                 for number, symbol in enumerate(corpus.symbols)
                 if symbol
             }
         cosines: dict[int, float] = {}
         for passage, cosine in passages:
-            number = self._numbers.get((passage.path, passage.start, passage.symbol))
+            number = self._numbers.get((passage.path, passage.start))
             if number is not None and cosine > 0.0:
                 cosines.setdefault(number, cosine)
         return _made(

@@ -42,7 +42,7 @@ from agent.search.passages import (
     PoolHit,
     PoolResults,
     Query,
-    described,
+    passage_of,
     read_query,
 )
 from agent.search.precomputed import VectorSource
@@ -356,17 +356,8 @@ def _means(parts: Sequence[str], symbol: str, path: str) -> bool:
 
 def _code_passage(chunk: Chunk) -> Passage:
     code = "" if is_secret_path(chunk.path) else chunk.text
-    return Passage(
-        corpus=Label.CODE,
-        title=chunk.symbol or chunk.kind.value,
-        text=described(chunk.symbol, chunk.kind.value, chunk.path, code),
-        path=chunk.path,
-        start=chunk.start,
-        end=chunk.end,
-        symbol=chunk.symbol,
-        language=chunk.language,
-        tags=(chunk.kind.value,),
-    )
+    kind = chunk.kind.value
+    return passage_of(chunk, Label.CODE, chunk.symbol or kind, code, kind)
 
 
 # ---------------------------------------------------------------------------------------- opening

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from agent.retrieval.index import split_lines, target_files
 from agent.shared.secrets import is_secret_path
 from agent.shared.workers import Cancelled
-from agent.types import DEFINITIONS, ChunkKind
+from agent.types import DEFINITIONS, Chunk, ChunkKind
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Index
@@ -33,15 +32,16 @@ _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,80}/?>")
 _TAGGED = frozenset({"csharp", "java", "javascript", "typescript", "tsx", "php"})
 
 
-def docstring_of(code: str, signature: str, language: str) -> str:
+def docstring_of(symbol: Chunk) -> str:
     """Return the docstring or comment of a definition without its marks; "" if there is none."""
+    code, signature = symbol.text, symbol.signature
     at = code.find(signature) if signature else -1
     if at < 0:
         return ""
-    if language == "python":
+    if symbol.language == "python":
         return _quoted(code[at + len(signature) :])
     text = _uncommented(code[:at])
-    return _TAG.sub("", text).strip()[:MAX_CHARS] if language in _TAGGED else text
+    return _TAG.sub("", text).strip()[:MAX_CHARS] if symbol.language in _TAGGED else text
 
 
 def first_sentence(docstring: str) -> str:
@@ -73,45 +73,20 @@ def _uncommented(lead: str) -> str:
     return "\n".join(lines).strip()[:MAX_CHARS]
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A function, method or class; `name` is qualified, `code` is its chunk's text."""
-
-    path: str
-    name: str
-    kind: ChunkKind
-    signature: str
-    docstring: str
-    start: int
-    end: int
-    language: str
-    code: str
-
-    @property
-    def parent(self) -> str:
-        """Return `Class` for `Class.method`."""
-        return self.name.rpartition(".")[0]
-
-    @property
-    def leaf(self) -> str:
-        """Return `method` for `Class.method`."""
-        return self.name.rpartition(".")[2]
-
-    @property
-    def content(self) -> str:
-        """Return the SHA-256 (hex) of everything except the location: a moved symbol keeps it."""
-        parts = (self.kind.value, self.name, self.signature, self.docstring, self.code)
-        data = "\0".join(parts).encode("utf-8", "surrogatepass")
-        return sha256(data).hexdigest()
+def content_of(symbol: Chunk) -> str:
+    """Return the SHA-256 (hex) of everything except the location: a moved symbol keeps it."""
+    docstring = docstring_of(symbol)
+    parts = (symbol.kind.value, symbol.symbol, symbol.signature, docstring, symbol.text)
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_symbols(
     snapshot: Snapshot, index: Index, cancel: threading.Event | None = None
-) -> tuple[Symbol, ...]:
-    """Return all symbols outside tests, vendored and generated code, by path and line."""
+) -> tuple[Chunk, ...]:
+    """Return all definitions outside tests, vendored and generated code, by path and line."""
     stop = cancel or threading.Event()
     corpus = load_outline(snapshot, index, stop)
-    found: list[Symbol] = []
+    found: list[Chunk] = []
     for number, file in enumerate(corpus.files):
         if stop.is_set():
             raise Cancelled
@@ -128,25 +103,14 @@ def load_outline(snapshot: Snapshot, index: Index, cancel: threading.Event) -> C
 
 def _symbols_of(
     corpus: Corpus, number: int, file: SourceFile, snapshot: Snapshot
-) -> Iterator[Symbol]:
+) -> Iterator[Chunk]:
     first, end = corpus.first_piece[number], corpus.first_piece[number + 1]
     if is_secret_path(file.path) or not any(corpus.symbols[first:end]):
         return
     lines = split_lines(snapshot.text(file.path))
     for _, piece in corpus.pieces_of(number):
         if piece.symbol and piece.kind in DEFINITIONS:
-            code = piece.text(lines)
-            yield Symbol(
-                path=file.path,
-                name=piece.symbol,
-                kind=piece.kind,
-                signature=piece.signature,
-                docstring=docstring_of(code, piece.signature, file.language),
-                start=piece.start,
-                end=piece.end,
-                language=file.language,
-                code=code,
-            )
+            yield piece.chunk(file, lines)
 
 
 # -------------------------------------------------------------------------------- template intents
@@ -199,18 +163,19 @@ _VERBS = frozenset(
 """A name that begins with one of these verbs gives "I want to VERB ..."; other names give "use"."""
 
 
-def template_intents(symbol: Symbol) -> tuple[str, ...]:
+def template_intents(symbol: Chunk) -> tuple[str, ...]:
     """Return one to five distinct sentences that begin with "I". Deterministic."""
     sentences = (" ".join(sentence.split())[:MAX_INTENT] for sentence in _sentences(symbol))
     return tuple(dict.fromkeys(sentences))[:INTENTS]
 
 
-def _sentences(symbol: Symbol) -> Iterator[str]:
+def _sentences(symbol: Chunk) -> Iterator[str]:
     """Yield what the docstring, name, parameters, result and errors of a symbol say."""
-    if sentence := first_sentence(symbol.docstring):
+    docstring = docstring_of(symbol)
+    if sentence := first_sentence(docstring):
         yield f"I want to: {sentence}"
-    action, words = _action(symbol), words_of(symbol.leaf) or symbol.leaf
-    owner = words_of(symbol.parent.rpartition(".")[2])
+    action, words = _action(symbol), words_of(symbol.name) or symbol.name
+    owner = _owner(symbol)
     where = owner or words_of(symbol.path.rpartition("/")[2].rpartition(".")[0])
     yield f"I want to {action}" + (f" of {where}" if where and where not in action else "")
     if (parameters := _PARAMETERS.search(symbol.signature)) and (
@@ -220,7 +185,7 @@ def _sentences(symbol: Symbol) -> Iterator[str]:
     result = _RETURNS.search(symbol.signature)
     if result and result[1].strip() not in ("", "None", "void"):
         yield f"I need the {result[1].strip()} that {words} gives"
-    if error := _RAISES.search(symbol.docstring):
+    if error := _RAISES.search(docstring):
         yield f"I get {error[1]} when I {action}"
 
 
@@ -229,15 +194,18 @@ def words_of(name: str) -> str:
     return " ".join(part.lower() for part in _PART.findall(name))
 
 
-def _action(symbol: Symbol) -> str:
+def _action(symbol: Chunk) -> str:
     if symbol.kind is ChunkKind.CLASS:
-        return f"use {_one(words_of(symbol.leaf) or symbol.leaf)}"
-    owner = words_of(symbol.parent.rpartition(".")[2])
-    special = _SPECIAL.get(symbol.leaf)
+        return f"use {_one(words_of(symbol.name) or symbol.name)}"
+    owner, special = _owner(symbol), _SPECIAL.get(symbol.name)
     if special and owner:
         return f"{special} {_one(owner)}"
-    words = words_of(symbol.leaf) or symbol.leaf
+    words = words_of(symbol.name) or symbol.name
     return words if words.partition(" ")[0] in _VERBS else f"use {words}"
+
+
+def _owner(symbol: Chunk) -> str:
+    return words_of(symbol.symbol.rpartition(".")[0].rpartition(".")[2])
 
 
 def _one(noun: str) -> str:

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.search import Symbol
     from agent.search.stores import VectorStore
-    from agent.types import Prompt, Ranking
+    from agent.types import Chunk, Prompt, Ranking
     from agent.types.protocols import TokenCounter
 
 
@@ -178,14 +177,14 @@ async def open_intent_writer(
         )
 
 
-def intent_prompt(symbol: Symbol, counter: TokenCounter, project: str, description: str) -> Prompt:
+def intent_prompt(symbol: Chunk, counter: TokenCounter, project: str, description: str) -> Prompt:
     """Return the prompt for a symbol's intents, with secrets masked and its own tags escaped."""
-    code = counter.truncate(mask_secrets(symbol.code).text, MAX_CODE_TOKENS)
+    code = counter.truncate(mask_secrets(symbol.text).text, MAX_CODE_TOKENS)
     text = render(
         "intents",
         kind=symbol.kind.value,
         path=symbol.path,
-        name=symbol.name,
+        name=symbol.symbol,
         code=code.replace("</symbol", "<\\/symbol"),
         project=as_data(project.rpartition("/")[2]).replace("</project", "<\\/project"),
         description=as_data(description).replace("</project", "<\\/project"),

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from agent.search.documents import MAX_SECTION, DocumentSource, Section, cut_sections, is_document
 from agent.search.passages import Label, Passage
 from agent.search.symbols import (
-    Symbol,
+    content_of,
     docstring_of,
     read_symbols,
     template_intents,
 )
 from agent.shared.workers import Cancelled
-from agent.types import ChunkKind
+from agent.types import Chunk, ChunkKind
 from tests.support.corpora import FILES, small_index
 from tests.support.fakes import MemorySnapshot
 
@@ -148,8 +148,8 @@ def test_symbols_of_every_language_of_the_index() -> None:
         "m.rb": "class M\n  # Opens.\n  def open(a)\n  end\nend\n",
         "m.c": "/* Frees. */\nint free_all(int a)\n{\n  return a;\n}\n",
     }  # fmt: skip
-    found = {f"{s.path}:{s.name}": s for s in read_symbols(MemorySnapshot(files), small_index())}
-    said = {name: symbol.docstring for name, symbol in found.items()}
+    found = {f"{s.path}:{s.symbol}": s for s in read_symbols(MemorySnapshot(files), small_index())}
+    said = {name: docstring_of(symbol) for name, symbol in found.items()}
     assert said["m.go:Server.Run"] == "Run starts it."
     assert said["m.rs:parse"] == "Parses a line."
     assert said["M.java:M.close"] == "Closes."
@@ -157,7 +157,7 @@ def test_symbols_of_every_language_of_the_index() -> None:
     assert said["m.c:free_all"] == "Frees."
     assert said["web/api.js:sendOrder"] == "Sends an order to the warehouse."
     expire = found["shop/cookies.py:CookieJar.expire"]
-    assert (expire.kind, expire.parent, expire.leaf) == (ChunkKind.METHOD, "CookieJar", "expire")
+    assert expire.kind is ChunkKind.METHOD
     assert (expire.start, expire.end, expire.language) == (7, 12, "python")
     assert expire.signature.strip() == "def expire(self, now: float) -> int:"
     assert not any(symbol.path.startswith("tests/") for symbol in found.values())
@@ -169,7 +169,7 @@ def test_the_content_stays_when_a_symbol_moves() -> None:
     (moved,) = read_symbols(MemorySnapshot({"b.py": "\n\n\nx = 1\n\n\n" + body}), small_index())
     (other,) = read_symbols(MemorySnapshot({"a.py": body.replace("Adds", "Sums")}), small_index())
     assert before.start != moved.start
-    assert before.content == moved.content != other.content
+    assert content_of(before) == content_of(moved) != content_of(other)
 
 
 def test_files_of_secrets_are_left_out() -> None:
@@ -191,26 +191,25 @@ def test_files_of_secrets_are_left_out() -> None:
     ],
 )
 def test_docstrings_of_languages(code: str, signature: str, language: str, said: str) -> None:
-    assert docstring_of(code, signature, language) == said
+    assert docstring_of(symbol(signature, code, language=language)) == said
 
 
-def symbol(**changes: object) -> Symbol:
-    values: dict[str, object] = {
-        "path": "shop/cookies.py",
-        "name": "CookieJar.expire_old",
-        "kind": ChunkKind.METHOD,
-        "signature": "    def expire_old(self, now: float, *, hard: bool = False) -> list[str]:",
-        "docstring": "Drop cookies that are out of date.\n\nRaises ValueError for the past.",
-        "start": 3,
-        "end": 9,
-        "language": "python",
-        "code": "",
-    }
-    return Symbol(**{**values, **changes})  # type: ignore[arg-type]
+SIGNATURE = "    def expire_old(self, now: float, *, hard: bool = False) -> list[str]:"
+DOCSTRING = '"""Drop cookies that are out of date.\n\nRaises ValueError for the past."""'
+
+
+def symbol(
+    signature: str = "",
+    text: str = "",
+    name: str = "CookieJar.expire_old",
+    kind: ChunkKind = ChunkKind.METHOD,
+    language: str = "python",
+) -> Chunk:
+    return Chunk("shop/cookies.py", 3, 9, name, kind, text, "", language, signature)
 
 
 def test_five_sentences_in_the_first_person() -> None:
-    assert template_intents(symbol()) == (
+    assert template_intents(symbol(SIGNATURE, f"{SIGNATURE}\n{DOCSTRING}")) == (
         "I want to: Drop cookies that are out of date",
         "I want to expire old of cookie jar",
         "I have now, hard and want to expire old",
@@ -220,7 +219,7 @@ def test_five_sentences_in_the_first_person() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    bare = symbol(signature="def expire_old(self):", docstring="", name="expire_old")
+    bare = symbol("def expire_old(self):", name="expire_old")
     assert template_intents(bare) == ("I want to expire old of cookies",)
 
 
@@ -235,7 +234,7 @@ def test_what_is_not_known_is_left_out() -> None:
     ],
 )
 def test_names_of_all_sorts(name: str, kind: ChunkKind, sentence: str) -> None:
-    made = template_intents(symbol(name=name, kind=kind, signature="", docstring=""))
+    made = template_intents(symbol(name=name, kind=kind))
     assert made == (sentence,)
 
 
@@ -249,7 +248,7 @@ def test_a_heading_alone_is_no_section() -> None:
 
 
 def test_parameters_of_other_languages() -> None:
-    go = symbol(signature="func (s *Server) Run(port int, hostName string) error", docstring="")
-    java = symbol(signature="void send(final Order order, String address)", docstring="")
+    go = symbol("func (s *Server) Run(port int, hostName string) error")
+    java = symbol("void send(final Order order, String address)")
     assert any("I have order, address and" in intent for intent in template_intents(java))
     assert template_intents(go)

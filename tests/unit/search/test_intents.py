@@ -23,8 +23,8 @@ from agent.search.intents import (
     parse_intents,
 )
 from agent.search.passages import Label, Passage
-from agent.search.symbols import Symbol, read_symbols
-from agent.types import Prompt
+from agent.search.symbols import read_symbols
+from agent.types import Chunk, Prompt
 from agent.wiring.search import intent_prompt
 from tests.support.behaviours import Step, unauthorized
 from tests.support.corpora import FILES, quiet, small_index
@@ -56,7 +56,7 @@ def test_templates_stand_in_where_no_model_wrote(tmp_path: Path) -> None:
 
 def test_what_a_model_wrote_replaces_the_templates(tmp_path: Path) -> None:
     path, all_symbols = tmp_path / "book.jsonl", read_symbols(MemorySnapshot(FILES), small_index())
-    symbol = next(s for s in all_symbols if s.leaf == "expire")
+    symbol = next(s for s in all_symbols if s.name == "expire")
     IntentFile(path).add(symbol, "m", FIVE)
     found = passages(path, FILES)
     own = [p for p in found if p.symbol == "CookieJar.expire"]
@@ -128,11 +128,11 @@ COUNT = 12
 ABOUT = ("local/shop-1", "A shop.")
 
 
-def make_prompt(symbol: Symbol) -> Prompt:
+def make_prompt(symbol: Chunk) -> Prompt:
     return intent_prompt(symbol, WordCounter(), *ABOUT)
 
 
-def symbols(count: int = COUNT) -> tuple[Symbol, ...]:
+def symbols(count: int = COUNT) -> tuple[Chunk, ...]:
     text = "".join(f'def f{n}():\n    """Does {n}."""\n\n\n' for n in range(count))
     return read_symbols(MemorySnapshot({"m.py": text}), small_index())
 
@@ -140,7 +140,7 @@ def symbols(count: int = COUNT) -> tuple[Symbol, ...]:
 def write(
     script: Sequence[Step],
     path: Path,
-    wanted: Sequence[Symbol],
+    wanted: Sequence[Chunk],
     budget: Budget | None = None,
     concurrency: int = 4,
     stop_after: int | None = None,
