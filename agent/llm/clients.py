@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ChatModelWrapper:
-    """Base of a `ChatModel` that adds something to the calls of `inner`: override `complete`."""
+    """Base of a `ChatModel` that adds something to the calls of `inner` in its `complete`."""
 
     def __init__(self, inner: ChatModel) -> None:
         self._inner = inner
@@ -50,14 +50,6 @@ class ChatModelWrapper:
     def model(self) -> str:
         """The inner model's name."""
         return self._inner.model
-
-    async def complete(
-        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
-    ) -> Completion:
-        """Ask the inner model. Raises what it raises."""
-        return await self._inner.complete(
-            prompt, max_output_tokens=max_output_tokens, schema=schema
-        )
 
 
 class RedactedChatModel(ChatModelWrapper):
@@ -71,7 +63,9 @@ class RedactedChatModel(ChatModelWrapper):
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """Ask the inner model. Raises what it raises."""
-        done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
+        done = await self._inner.complete(
+            prompt, max_output_tokens=max_output_tokens, schema=schema
+        )
         return replace(done, text=self._hide(done.text), model=self._hide(done.model))
 
 
@@ -93,7 +87,7 @@ class LoggedChatModel(ChatModelWrapper):
         started = clock()
         status, error, done = "crashed", "", None
         try:
-            done = await super().complete(
+            done = await self._inner.complete(
                 prompt, max_output_tokens=max_output_tokens, schema=schema
             )
             status = "cut-off" if done.finish_reason == "length" else "ok"

@@ -243,7 +243,9 @@ class RecordingChatModel(ChatModelWrapper):
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """Ask the inner model and record. Raises what it raises, and UsageError."""
-        done = await super().complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
+        done = await self._inner.complete(
+            prompt, max_output_tokens=max_output_tokens, schema=schema
+        )
         try:
             self._recording.add(exchange_of(prompt, self.model, max_output_tokens, done))
         except OSError as error:

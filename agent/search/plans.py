@@ -73,14 +73,11 @@ class Planned:
 class Planner:
     """Searches plans for issues over one index.
 
-    `rankings`: most intents that are ranked, `expansions`: plans whose neighbours are tried,
     `width`: of a beam search. `intents`: opens the pool whose stored intents steps are grounded in.
     """
 
     index: Index
     counter: TokenCounter
-    rankings: int = 40
-    expansions: int = 6
     width: int | None = None
     intents: Callable[[Snapshot], AbstractAsyncContextManager[Pool]] | None = None
 
@@ -102,15 +99,14 @@ class Planner:
         cancel: threading.Event,
     ) -> Planned:
         problem = without_boilerplate(problem, snapshot)
-        grounder = Grounder(problem, snapshot, self.index, self.rankings, cancel, nearest)
+        grounder = Grounder(problem, snapshot, self.index, cancel=cancel, nearest=nearest)
         # rephrased intents may use the names of ranked symbols
         names = (f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks)
         grounder.prepare("\n".join((problem.text, *names)))
         (signals,) = grounder.signals([problem])
         pool, ranks = intents_in(problem), numbers_of(ranking, grounder.corpus)
-        search = PlanSearch(
-            grounder, pool, ranks, mentioned(signals), WIDER_TOKENS, self.expansions, self.width
-        )
+        evidence = mentioned(signals)
+        search = PlanSearch(grounder, pool, ranks, evidence, WIDER_TOKENS, width=self.width)
         best = search.best(pool[:_FIRST_INTENTS])
         return Planned(best.value, _steps(best, grounder.corpus))
 

@@ -170,12 +170,11 @@ _SHARE = 1 / 3
 
 
 def select_tests(
-    snapshot: Snapshot,
+    tests: TestFiles,
     changes: Sequence[FileChange],
     problem_text: str,
     limit: int = DEFAULT_LIMIT,
     *,
-    files: TestFiles | None = None,
     together: Mapping[str, float] = MappingProxyType({}),
     seconds: float | None = None,
 ) -> tuple[SelectedTest, ...]:
@@ -184,7 +183,6 @@ def select_tests(
     `together` says how regularly test files changed with the edited ones, 0..1. `seconds` bounds
     the estimated time of all chosen files but the best.
     """
-    tests = files or TestFiles(snapshot)
     sources = [change for change in changes if not is_test_path(change.path)]
     symbols = changed_symbols(sources)
     words = frozenset(_CODE_WORD.findall(_ADDRESS.sub(" ", problem_text))) - symbols
@@ -336,11 +334,10 @@ class TestChooser:
     def choose(self, changes: Sequence[FileChange]) -> tuple[SelectedTest, ...]:
         """Choose the tests for a change."""
         return select_tests(
-            self.snapshot,
+            self._files,
             changes,
             self.problem_text,
             self.limit,
-            files=self._files,
             together=self._history(changes),
             seconds=self.seconds,
         )
@@ -458,8 +455,8 @@ def find_test_hints(
     files = TestFiles(snapshot, lambda path: is_test_file(path) or accepts(path))
     # The tests of the very likeliest file first: the tests of three files compete for one place.
     chosen = (
-        *select_tests(snapshot, changes[:1], problem.text, _OF_THE_LIKELIEST, files=files),
-        *select_tests(snapshot, changes, problem.text, _NAMED_TESTS, files=files),
+        *select_tests(files, changes[:1], problem.text, _OF_THE_LIKELIEST),
+        *select_tests(files, changes, problem.text, _NAMED_TESTS),
     )
     named = (test.path for test in chosen if not is_test_by_ending(test.path))
     paths = tuple(dict.fromkeys(named))[:_NAMED_TESTS]

@@ -31,7 +31,6 @@ from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import (
     AppliedPatch,
     FileChange,
-    Outcome,
     ReproductionTest,
     SelectedTest,
     TestRun,
@@ -45,6 +44,7 @@ from agent.verify.judging.compare import (
     hit_a_limit,
     is_command,
     is_whole,
+    passes,
     passing_in_both,
 )
 from agent.verify.judging.replays import Replays, SecondRuns
@@ -392,7 +392,7 @@ class PlanExecution:
             return lost, silenced
         (again,) = self._run(Task(job, plan.whole, WHOLE, again=True))
         return (
-            [test for test in lost if not _passes(again, test)],
+            [test for test in lost if not passes(again, test)],
             [test for test in silenced if not failed(again, test)],
         )
 
@@ -464,10 +464,6 @@ def _file(test: str) -> str:
     return test.partition("::")[0]
 
 
-def _passes(run: TestRun, test: str) -> bool:
-    return run.outcomes.get(test) is Outcome.PASSED
-
-
 def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
     """Return tests that pass on both sides, those nearest to the deciding tests first."""
     if runs.before is None or runs.after is None:
@@ -491,7 +487,7 @@ def _lost(
     failing = {test for run in earlier for test in compare(run, whole).newly_failing}
     reported = set(steady.newly_failing)
     reported.update(test for test in lucky if failed(whole, test))
-    passed = (t for t in failing - reported if any(_passes(run, t) for run in earlier))
+    passed = (t for t in failing - reported if any(passes(run, t) for run in earlier))
     return tuple(sorted(passed))
 
 
@@ -512,7 +508,7 @@ def _silenced(plan: Plan, runs: PlanRuns, whole: TestRun) -> tuple[str, ...]:
 def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
     """Whether a test is not red in the whole tree because it was changed or taken away."""
     collected = any(other.startswith(f"{test}::") for other in whole.outcomes)
-    if not _passes(whole, test) and not collected:
+    if not passes(whole, test) and not collected:
         return test in whole.outcomes or is_whole(whole)
     path, _, name = test.partition("::")
     return path in plan.edited_tests or (bool(plan.edited_tests) and not name and not collected)

@@ -30,7 +30,7 @@ from agent.types import (
 )
 from agent.types.events import Notice
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify.choosing import select_tests
+from agent.verify.choosing import TestFiles, select_tests
 from agent.verify.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.wording import listed, not_started
 from agent.verify.patch_validation import PatchValidation, broken_syntax
@@ -252,9 +252,8 @@ class SandboxValidator:
         return run
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
-        chosen = select_tests(
-            self._snapshot, changes, self._problem.text, self._options.max_test_files
-        )
+        files, most = TestFiles(self._snapshot), self._options.max_test_files
+        chosen = select_tests(files, changes, self._problem.text, most)
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
         return (*(test.path for test in chosen), *sorted(new))
 

@@ -187,9 +187,9 @@ def judge_known(
         return KnownJudgement(Verdict.UNVERIFIED, "No test could be run: the given ones did not.")
     should, stay = known.fail_to_pass, known.pass_to_pass
     gone = [test for test in stay if test in lost]
-    unfixed = [test for test in should if not _passes(after, test)]
-    fixed = tuple(t for t in should if _passes(after, t) and not _passes(before, t))
-    kept = tuple(test for test in stay if _passes(after, test))
+    unfixed = [test for test in should if not passes(after, test)]
+    fixed = tuple(t for t in should if passes(after, t) and not passes(before, t))
+    kept = tuple(test for test in stay if passes(after, test))
     missed = tuple(sorted({*unfixed, *gone, *set(stay).difference(kept)}))
     runs = (before, after)
     absent = tuple(t for t in missed if not any(t in r.outcomes or failed(r, t) for r in runs))
@@ -261,5 +261,6 @@ class _Row(BaseModel):
     pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
 
 
-def _passes(run: TestRun, test: str) -> bool:
+def passes(run: TestRun, test: str) -> bool:
+    """Whether a test passed."""
     return run.outcomes.get(test) is Outcome.PASSED

@@ -14,8 +14,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.types import Outcome, TestRun
-from agent.verify.judging.compare import doubtful, failed, suspicion
+from agent.types import TestRun
+from agent.verify.judging.compare import doubtful, failed, passes, suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class SecondRuns:
     def is_steady(self, test: str) -> bool:
         """Whether a test fails without the patch and passes with it once more."""
         failed_again = self.base is None or failed(self.base, test)
-        passes = self.patched.outcomes.get(test) is Outcome.PASSED
-        return failed_again and passes and not doubtful(self.patched)
+        return failed_again and passes(self.patched, test) and not doubtful(self.patched)
 
     @property
     def doubt(self) -> str:
@@ -110,8 +109,8 @@ class Replays:
         if loose := self.why_loose(test):
             return loose
         bent = [one.line for one in patched if one.variant == "bent"]
-        passes = any((one.variant, one.kind) == ("twice", "passed") for one in patched)
-        if plain.compared and passes and plain.line not in bent and len(bent) < _MOST_BENT:
+        lasts = any((one.variant, one.kind) == ("twice", "passed") for one in patched)
+        if plain.compared and lasts and plain.line not in bent and len(bent) < _MOST_BENT:
             return "the assertion that fails on the base is not reached with the patch"
         for one in patched:
             if one.variant not in _WORDS or not one.reached:

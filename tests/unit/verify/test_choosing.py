@@ -60,7 +60,7 @@ def selected(
     files: dict[str, str] = FILES, problem: str = "It is broken", limit: int = 12
 ) -> list[SelectedTest]:
     change = edit("src/pkg/parser.py", BEFORE, AFTER)
-    return list(select_tests(MemorySnapshot(files), [change], problem, limit))
+    return list(select_tests(TestFiles(MemorySnapshot(files)), [change], problem, limit))
 
 
 def test_the_order_and_the_reasons() -> None:
@@ -82,7 +82,7 @@ def test_a_test_that_the_patch_edits_comes_first() -> None:
         edit("src/pkg/parser.py", BEFORE, AFTER),
         edit("tests/test_far.py", "import json\n", "import json\n\n"),
     ]
-    found = select_tests(MemorySnapshot(FILES), changes, "")
+    found = select_tests(TestFiles(MemorySnapshot(FILES)), changes, "")
     assert found[0] == SelectedTest("tests/test_far.py", "edited by the patch")
 
 
@@ -100,14 +100,16 @@ def test_where_nothing_is_tied_the_nearest_are_taken_and_strangers_never() -> No
         "pkg/data/test_near.py": "",
         "elsewhere/test_far.py": "",
     }
-    found = select_tests(MemorySnapshot(files), [edit("pkg/data/table.csv", "a", "b")], "")
+    found = select_tests(
+        TestFiles(MemorySnapshot(files)), [edit("pkg/data/table.csv", "a", "b")], ""
+    )
     assert [test.path for test in found] == ["pkg/data/test_near.py"]
 
 
 def test_rare_words_weigh_more_than_common_ones() -> None:
     files = {"mod.py": BEFORE} | {f"t/test_{i}.py": "Parser\n" for i in range(20)}
     files["t/test_7.py"] = "Parser parse\n"
-    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], "")
+    found = select_tests(TestFiles(MemorySnapshot(files)), [edit("mod.py", BEFORE, AFTER)], "")
     assert found[0].path == "t/test_7.py"
 
 
@@ -125,7 +127,7 @@ def test_changed_symbols_are_those_around_changed_lines() -> None:
 def test_files_that_changed_together_are_tied() -> None:
     together = {"tests/test_far.py": 0.9, "tests/helper.py": 0.9}
     change = edit("src/pkg/util.py", "", "x = 1\n")
-    found = select_tests(MemorySnapshot(FILES), [change], "", together=together)
+    found = select_tests(TestFiles(MemorySnapshot(FILES)), [change], "", together=together)
     assert found[0] == SelectedTest("tests/test_far.py", "changed together with it before")
 
 
@@ -168,7 +170,7 @@ def test_other_languages_are_chosen_by_the_same_ties(
     files = {source: before, test: text, "README.md": ""}
     change = edit(source, before, after)
     assert "add" in {name.lower() for name in changed_symbols([change])}
-    found = select_tests(MemorySnapshot(files), [change], "")
+    found = select_tests(TestFiles(MemorySnapshot(files)), [change], "")
     assert [one.path for one in found] == [test]
 
 
@@ -213,7 +215,7 @@ def test_within_the_time_the_best_first_and_small_ones_after_a_large() -> None:
     change = edit("pkg/parser.py", BEFORE, AFTER)
 
     def chosen(seconds: float) -> list[str]:
-        return [t.path for t in select_tests(snapshot, [change], "", seconds=seconds)]
+        return [t.path for t in select_tests(TestFiles(snapshot), [change], "", seconds=seconds)]
 
     assert len(chosen(10_000)) == 3
     assert chosen(60) == ["t/test_parser.py", "t/test_small.py"]
@@ -241,7 +243,7 @@ def test_a_test_that_imports_edited_data_of_tests_is_chosen() -> None:
         "test/b.js": "",
         data: "1",
     }
-    found = select_tests(MemorySnapshot(files), [edit(data, "1", "2")], "")
+    found = select_tests(TestFiles(MemorySnapshot(files)), [edit(data, "1", "2")], "")
     assert found == (SelectedTest("test/a.js", f"imports {data}"),)
 
 
@@ -251,7 +253,7 @@ def test_a_test_that_bears_the_name_of_what_changed_is_tied_to_it() -> None:
         "t/test_a.py": "def test_parse_of_nothing(): pass\n",
         "t/test_b.py": "def test_reparse(): pass\n",
     }
-    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], "")
+    found = select_tests(TestFiles(MemorySnapshot(files)), [edit("mod.py", BEFORE, AFTER)], "")
     assert found == (SelectedTest("t/test_a.py", "tests parse"),)
 
 
