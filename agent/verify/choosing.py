@@ -482,7 +482,9 @@ def find_test_hints(
         place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}"
         if any(quote in excerpt for quote in quotes):
             place += ", with text that the issue quotes"
-    places = (new_test_path(path) for path in paths if accepts(path))
+    beside = [path for path in paths if is_test_path(str(PurePosixPath(path).with_name("x.py")))]
+    # A module of the package may be named like a test; a folder of tests holds nothing else.
+    places = (new_test_path(path) for path in (*beside, *paths) if accepts(path))
     new = next((path for path in places if _PLAIN_PATH.fullmatch(path) and accepts(path)), "")
     return TestHints(paths, total, excerpt, snapshot.files[path].language, place, new)
 

@@ -397,6 +397,13 @@ def test_a_new_test_gets_a_path_that_the_projects_runner_finds(
     assert hints(files, f"pkg/parser{suffix}").new == new
 
 
+def test_a_new_test_goes_where_the_tests_are_and_not_beside_a_module_named_like_one() -> None:
+    tools = {"pkg/test_parser.py": "from pkg.parser import parse\n\n\ndef test_parse(): ...\n"}
+    found = hints(PARSER_FILES | tools, "pkg/parser.py")
+    assert found.paths[0] == "pkg/test_parser.py"
+    assert found.new == "tests/test_issue_example.py"
+
+
 def test_a_project_without_tests_gives_none() -> None:
     assert hints({"pkg/parser.py": "x = 1\n"}, "pkg/parser.py") == TestHints()
 
