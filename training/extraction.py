@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.datasets import parse_patch
-from agent.evaluation.retrieval import counted_name, split_by_change
+from agent.evaluation.retrieval import FileOutline, counted_name
 from agent.repository.languages import is_generated_path, is_test_path, is_vendored_path
 from agent.repository.text import decode, is_binary
 from agent.types import Chunk
@@ -123,9 +123,11 @@ def make_pair(
         except ValueError:
             return None  # lone carriage return or broken encoding: line numbers would be wrong
         for file in files:
-            hit, rest = split_by_change(file, text, chunker)
+            # As for `find_gold`, but a constructor is a method here (see `counted_name`).
+            outline = FileOutline(file.path, text, chunker)
+            hit = outline.changed(file)
             changed.extend(hit)
-            others.extend(rest)
+            others.extend(chunk for chunk in outline.definitions if chunk not in hit)
     return _pair(repo, candidate, changed, others, _test_lines(sections))
 
 

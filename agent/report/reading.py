@@ -124,7 +124,7 @@ def load(path: Path, evaluation: Mapping[str, Evaluated] | None, clean: Cleaner)
             f"{path}: {error.strerror}; give the folder of a run of `agent batch`, or what "
             "`agent solve --json` has printed"
         ) from None
-    record = _record(data)
+    record = read_record(data)
     if isinstance(record, str):
         raise ConfigurationError(
             f"{path}: not the result of a solve ({record}); give what `agent solve --json` has "
@@ -139,7 +139,7 @@ def _load_kept(
 ) -> ReportRun:
     tree, name = RunFiles(kept.folder.parent), kept.folder.name
     data = tree.read(name, RESULT)
-    record = "the run has no result" if data is None else _record(data)
+    record = "the run has no result" if data is None else read_record(data)
     title, issue = clean.line(kept.origin.title), kept.problem.text
     row = ReportRow(kept.id, folder_name(name), (name,), title=title, issue=issue)
     if isinstance(record, str):
@@ -163,7 +163,7 @@ def _single(
     return ReportRun(clean.line(title or row.id), (row,), tree, single=True, model=row.model)
 
 
-def _record(data: bytes) -> RunRecord | str:
+def read_record(data: bytes) -> RunRecord | str:
     """Return the record in a JSON text, or what is wrong with it."""
     try:
         return RunRecord.model_validate_json(data.decode("utf-8", "replace"))
@@ -275,7 +275,7 @@ def _row(
         return row
     row = replace(row, verdict=history.last.verdict or "", seconds=history.last.seconds)
     data = tree.read(*path, RESULT)
-    record = "it is not there" if data is None else _record(data)
+    record = "it is not there" if data is None else read_record(data)
     if isinstance(record, str):
         notes.append(f"{name}: {RESULT} cannot be read: {record}")
         return row

@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from agent.llm.recording import ChatExchange
-from agent.report.reading import ReportRow, ReportRun, ReportSummary, read_exchanges
+from agent.report.reading import ReportRow, ReportRun, ReportSummary, read_exchanges, read_record
 from agent.report.text import Clean, Cleaner, count, dollars, percent, seconds
 from agent.results.kept import LOG, PATCH, RESULT
 from agent.run.record import RunRecord, TestCounts, ValidationRecord
@@ -107,11 +107,9 @@ def _pages(run: ReportRun, clean: Cleaner, *, bodies: bool) -> Iterator[Instance
             exchanges = read_exchanges(tree, row.path)[:_MOST_CALLS]
             log, _ = tree.end(share, *row.path, LOG)
             diff = (tree.read(*row.path, PATCH) or b"").decode("utf-8", "replace")
-            if record is None and (data := tree.read(*row.path, RESULT)) is not None:
-                try:
-                    record = RunRecord.model_validate_json(data)
-                except ValueError:
-                    record = None  # `reading` has noted it
+            if record is None:
+                found = read_record(tree.read(*row.path, RESULT) or b"")
+                record = found if isinstance(found, RunRecord) else None  # `reading` has noted it
         diff = diff or (record.diff if record else "")
         of_call = share // (4 * max(1, len(exchanges))) if bodies else 0
         yield InstancePage(

@@ -1,6 +1,6 @@
 """Plan search: finds the code for an issue by several intents instead of one query.
 
-`Planner` searches for the best plan of intents, `PlanBackground` shows it to the model, and
+`Planner` searches for the best plan of intents and shows it to the model, and
 `find_places` is the action `find` of the iterative mode.
 """
 
@@ -71,7 +71,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Searches plans for issues over one index.
+    """Searches plans for issues over one index: a `BackgroundFinder` without model calls.
 
     `width`: of a beam search. `intents`: opens the pool whose stored intents steps are grounded in.
     """
@@ -89,6 +89,15 @@ class Planner:
                 pool = await stack.enter_async_context(self.intents(snapshot))
                 nearest = await pool.nearest(Label.INTENT)
             return await in_thread(partial(self._plan, problem, snapshot, ranking, nearest))
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return the steps of the best plan that fit into `tokens`, as data of a prompt."""
+        lines = _in_lines((await self.plan(problem, snapshot, ranking)).steps)
+        while lines and self.counter.count("\n".join((_HEAD, *lines))) > tokens:
+            lines.pop()
+        return "\n".join((_HEAD, *lines)) if lines else ""
 
     def _plan(
         self,
@@ -129,23 +138,6 @@ def _in_lines(steps: Sequence[PlanStep]) -> list[str]:
         target = places or "code without a name"
         lines.append(as_data(f"{number}. {step.score:.2f} {step.intent} -> {target}"))
     return lines
-
-
-@dataclass(frozen=True, slots=True)
-class PlanBackground:
-    """The `BackgroundFinder` that shows the plan. It makes no model call."""
-
-    planner: Planner
-
-    async def find(
-        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
-    ) -> str:
-        """Return the steps of the best plan that fit into `tokens`, as data of a prompt."""
-        planned = await self.planner.plan(problem, snapshot, ranking)
-        lines = _in_lines(planned.steps)
-        while lines and self.planner.counter.count("\n".join((_HEAD, *lines))) > tokens:
-            lines.pop()
-        return "\n".join((_HEAD, *lines)) if lines else ""
 
 
 # ------------------------------------------------------------------------------ the action `find`

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -97,25 +98,18 @@ class SemanticResult:
         return self.vector
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedVector:
-    """A file that was skipped, and the reason."""
-
-    name: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorIndex:
     """`n` vectors of `d` dimensions, by ascending id. `load_vectors` makes it.
 
     `vectors`: float32 (n, d), read-only. `metas`: metadata by row, for rows that have some.
+    `skipped`: why a file is not used, by name.
     """
 
     ids: tuple[str, ...]
     vectors: NDArray[np.float32]
     metas: Mapping[int, VectorMeta] = field(default_factory=dict)
-    skipped: tuple[SkippedVector, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
     _lengths: NDArray[np.float64] = field(init=False, repr=False)  # infinite for zeros
 
     def __post_init__(self) -> None:
@@ -311,7 +305,8 @@ def load_vectors(folder: Path, reporter: Reporter, *, strict: bool = False) -> V
         index = _read_folder(folder, _names_in(folder), reporter)
         problem = f"{place}: no usable vector; each file is a JSON array of numbers"
     if index.skipped:  # in one line, because a folder may be searched often
-        named = [f"{in_one_line(one.name)}: {one.reason}" for one in index.skipped[:3]]
+        first = islice(index.skipped.items(), 3)
+        named = [f"{in_one_line(name)}: {reason}" for name, reason in first]
         if len(index.skipped) > len(named):
             named.append(f"{len(index.skipped) - len(named):,} more (--json has all)")
         count = len(index.skipped)
@@ -372,9 +367,7 @@ def _read_folder(folder: Path, names: Sequence[str], reporter: Reporter) -> Vect
     matrix = np.stack([vectors[name] for name in ids]) if ids else np.empty((0, 0), np.float32)
     by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
     shown = {n.encode("utf-8", "backslashreplace").decode(): why for n, why in skipped.items()}
-    return VectorIndex(
-        ids, matrix, by_row, tuple(SkippedVector(*pair) for pair in sorted(shown.items()))
-    )
+    return VectorIndex(ids, matrix, by_row, dict(sorted(shown.items())))
 
 
 def _file_data(path: Path) -> bytes | str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import shlex
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
 _SIGN = "\N{REPLACEMENT CHARACTER}"
@@ -37,6 +38,22 @@ def _escaped(character: str) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """Return the number with its noun, such as `1 passage` or `2 passages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]
+) -> list[str]:
+    """Return a Markdown table with padded columns; those named in `numbers` end at the right."""
+    cells = [header, *([inert(v, " ", kept="").replace("|", "\\|") for v in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    signs = [">" if name in numbers else "<" for name in header]
+    columns = list(zip(signs, widths, strict=True))
+    lines = [
+        f"| {' | '.join(f'{v:{s}{w}}' for v, (s, w) in zip(row, columns, strict=True))} |"
+        for row in cells
+    ]
+    rule = ("-" * (width + 1) + (":" if sign == ">" else "-") for sign, width in columns)
+    return [lines[0], f"|{'|'.join(rule)}|", *lines[1:]]
 
 
 def say(text: str) -> None:

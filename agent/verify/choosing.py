@@ -324,7 +324,6 @@ class TestChooser:
     problem_text: str
     seconds: float | None = None
     suite: Suite | None = None
-    limit: int = DEFAULT_LIMIT
     _files: TestFiles = field(init=False)
     _together: dict[tuple[str, ...], Mapping[str, float]] = field(default_factory=dict)
 
@@ -337,7 +336,6 @@ class TestChooser:
             self._files,
             changes,
             self.problem_text,
-            self.limit,
             together=self._history(changes),
             seconds=self.seconds,
         )

@@ -20,7 +20,6 @@ from agent.errors import ConfigurationError
 from agent.types import FileChange, KnownTests, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify.choosing import DEFAULT_LIMIT
 from agent.verify.judging.replays import Replayed, read_replayed
 from agent.verify.reports import KEY_FILE, KEY_VARIABLE, counts, new_key, verified
 from agent.verify.runners import detect, fitting, runner_of
@@ -123,7 +122,6 @@ class ValidationOptions:
     setup_cmd: str | None = None
     setup_network: bool = False
     timeout: float = 300.0
-    max_test_files: int = DEFAULT_LIMIT
     virtual_env: str | None = None
     search_path: str | None = None
     known: KnownTests | None = None

@@ -149,8 +149,8 @@ class PatchValidation:
     def _chooser(self, suite: Suite) -> TestChooser:
         chooser = self.choosers.get(repr(suite))
         if chooser is None:
-            most, seconds = self.options.max_test_files, self.options.timeout
-            chooser = TestChooser(self.snapshot, self.problem_text, seconds, suite, most)
+            seconds = self.options.timeout
+            chooser = TestChooser(self.snapshot, self.problem_text, seconds, suite)
             self.choosers[repr(suite)] = chooser
         return chooser
 

@@ -252,8 +252,7 @@ class SandboxValidator:
         return run
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
-        files, most = TestFiles(self._snapshot), self._options.max_test_files
-        chosen = select_tests(files, changes, self._problem.text, most)
+        chosen = select_tests(TestFiles(self._snapshot), changes, self._problem.text)
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
         return (*(test.path for test in chosen), *sorted(new))
 

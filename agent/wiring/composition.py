@@ -86,10 +86,7 @@ def make_background(
     """Make what finds the text beside the code. Raises ConfigurationError."""
     found: list[BackgroundFinder] = []
     if settings.plan:
-        planner = make_planner(settings, counter, reporter)
-        from agent.search.plans import PlanBackground
-
-        found.append(PlanBackground(planner))
+        found.append(make_planner(settings, counter, reporter))
     if settings.corpora:
         from agent.wiring.search import PassageBackground
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,7 +63,7 @@ def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
         "place": str(folder),
         "searched": len(index),
         "query_by": made_by,
-        "skipped": [asdict(one) for one in index.skipped],
+        "skipped": [{"name": n, "reason": why} for n, why in index.skipped.items()],
         "results": results,
     }
     common.print_result(answer, result_lines(rows), json=given["json"])

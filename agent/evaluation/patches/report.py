@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.datasets import InputProblem, folder_name
-from agent.evaluation.table import markdown_table
 from agent.results.kept import PATCH, read_model, read_patch, read_result
 from agent.shared.files import replace_file
+from agent.shared.terminal import markdown_table
 from agent.types import Verdict
 
 PatchOutcome = Literal["resolved", "unresolved", "not-applied", "empty-patch", "error"]
@@ -273,7 +273,7 @@ def _lines(report: RunReport) -> Iterator[str]:
     if report.confusion is not None:
         head = ["our verdict", *get_args(PatchOutcome)]
         rows = [[row, *map(str, c.values())] for row, c in report.confusion.counts.items()]
-        yield "\n" + markdown_table(head, rows)
+        yield from ("", *markdown_table(head, rows, head[1:]), "")
         yield f"VERIFIED and resolved: {report.confusion.verified_right.in_words()}"
         if report.confusion.other_patches:
             yield f"{report.confusion.other_patches} verdicts are of other patches"

@@ -4,12 +4,12 @@
 (`gold`), and computes the `metrics` that `run.render` prints.
 """
 
+from agent.evaluation.retrieval.gold import FileOutline as FileOutline
 from agent.evaluation.retrieval.gold import Gold as Gold
 from agent.evaluation.retrieval.gold import GoldLines as GoldLines
 from agent.evaluation.retrieval.gold import counted_name as counted_name
 from agent.evaluation.retrieval.gold import find_gold as find_gold
 from agent.evaluation.retrieval.gold import gold_paths as gold_paths
-from agent.evaluation.retrieval.gold import split_by_change as split_by_change
 from agent.evaluation.retrieval.measuring import MeasureJob as MeasureJob
 from agent.evaluation.retrieval.measuring import Measurement as Measurement
 from agent.evaluation.retrieval.measuring import function_names as function_names

@@ -70,7 +70,7 @@ def find_gold(instance: GoldInstance, texts: Mapping[str, str], chunker: Chunker
     if instance.gold_functions is None and instance.patch is None:
         files = [file for file in instance.gold_files or () if not is_test_path(file)]
         return Gold(files=tuple(dict.fromkeys(files)))
-    outlines = {path: _Outline(path, text, chunker) for path, text in sorted(texts.items())}
+    outlines = {path: FileOutline(path, text, chunker) for path, text in sorted(texts.items())}
     paths = gold_paths(instance)
     patched = [file for file in parse_patch(instance.patch or "") if file.path in paths]
     if instance.gold_functions is None:
@@ -103,19 +103,6 @@ def _edits(file: PatchedFile, text: str | None) -> Iterator[GoldLines]:
             yield GoldLines(path=file.path, lines=tuple(around))
 
 
-def split_by_change(
-    file: PatchedFile, text: str, chunker: Chunker
-) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
-    """Split the definitions of a file's old `text` into those that a patch changes and the others.
-
-    The rule is that of `find_gold`, but a constructor is a method here (see `counted_name`).
-    """
-    outline = _Outline(file.path, text, chunker)
-    changed = outline.changed(file)
-    ids = {chunk.id for chunk in changed}
-    return tuple(changed), tuple(chunk for chunk in outline.definitions if chunk.id not in ids)
-
-
 @dataclass(frozen=True, slots=True)
 class _Extent:
     """A definition without trailing blank lines, and its inner definitions."""
@@ -131,7 +118,7 @@ class _Extent:
         return self.start, -self.end
 
 
-class _Outline:
+class FileOutline:
     """The definitions of one file, by name and by line."""
 
     def __init__(self, path: str, text: str, chunker: Chunker) -> None:

@@ -23,9 +23,8 @@ from agent.datasets import (
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.measuring import MeasureJob, measure_all
 from agent.evaluation.retrieval.metrics import RetrievalReport, RetrievalRow, summarise
-from agent.evaluation.table import markdown_table
 from agent.shared.files import replace_file
-from agent.shared.terminal import inert
+from agent.shared.terminal import inert, markdown_table
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
 from agent.wiring import open_retriever
 
@@ -183,7 +182,8 @@ def _metrics(report: RetrievalReport) -> str:
         ["seconds, 95%", f"{report.seconds_p95:.2f}"],
         ["context tokens, median", f"{report.context_tokens_median:,.0f}"],
     ]
-    return markdown_table(["", "% (95% interval)"], rows)
+    head = ("", "% (95% interval)")
+    return "\n".join(markdown_table(head, rows, head[1:])) + "\n"
 
 
 def _reasons(skipped: Mapping[str, str]) -> Iterator[str]:

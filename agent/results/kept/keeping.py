@@ -27,7 +27,7 @@ from agent.results.kept.store import (
     ORIGIN,
     RunOrigin,
     newest_first,
-    read_origin,
+    read_model,
     read_result,
     write_result,
 )
@@ -112,7 +112,7 @@ def keep_run(
 def _take_up(store: Path, origin: RunOrigin, stack: ExitStack) -> Path | None:
     """Lock the newest run of this key, if it is unfinished and no process works on it."""
     for folder in newest_first(store):
-        found = read_origin(folder)
+        found = read_model(RunOrigin, folder / ORIGIN)
         if found is None or found.key != origin.key:
             continue
         result = read_result(folder)

@@ -71,8 +71,8 @@ def read_patch(folder: Path) -> str:
         return ""
 
 
-def last_log_line(folder: Path, limit: int = 160) -> str:
-    """Return the last line of the log, at most `limit` characters: why a worker died."""
+def last_log_line(folder: Path) -> str:
+    """Return the last line of the log, at most 160 characters: why a worker died."""
     try:
         with (folder / LOG).open("rb") as file:
             size = file.seek(0, 2)
@@ -80,7 +80,7 @@ def last_log_line(folder: Path, limit: int = 160) -> str:
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1].strip()[:limit] if lines else ""
+    return lines[-1].strip()[:160] if lines else ""
 
 
 ORIGIN, ISSUE, FEEDBACK = "origin.json", "issue.md", "feedback"
@@ -199,11 +199,6 @@ def _folders(store: Path) -> Iterator[Path]:
         return
 
 
-def read_origin(folder: Path) -> RunOrigin | None:
-    """Return the origin of a run, None if it cannot be read."""
-    return read_model(RunOrigin, folder / ORIGIN)
-
-
 def list_runs(store: Path) -> Iterator[KeptRun]:
     """Yield all runs that can be read, the newest first."""
     for folder in newest_first(store):
@@ -214,7 +209,7 @@ def list_runs(store: Path) -> Iterator[KeptRun]:
 
 def read_run(folder: Path) -> KeptRun | None:
     """Return the kept run in a folder, None if there is none that can be read."""
-    origin = read_origin(folder)
+    origin = read_model(RunOrigin, folder / ORIGIN)
     return None if origin is None else KeptRun(folder.name, folder, origin, read_result(folder))
 
 

@@ -31,7 +31,7 @@ from agent.retrieval.context.layout import (
 from agent.retrieval.context.support import SupportFinder
 from agent.settings import AUTO_CONTEXT, CONTEXT_TOKENS
 from agent.shared.secrets import is_secret_path
-from agent.shared.terminal import counted, inert
+from agent.shared.terminal import counted, inert, markdown_table
 from agent.types import (
     ChunkKind,
     ContextBundle,
@@ -290,6 +290,7 @@ def _likely(options: PackingOptions, ranking: Ranking, tokens: Sequence[int]) ->
 
 _REASONS_SHOWN = 4  # of one piece, in the table; --json has all
 _DROPPED_SHOWN = 15  # rows of the table; --json has all
+_NUMBERS = ("rank", "tokens", "score")
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +338,8 @@ def render_receipt(receipt: Receipt) -> str:
         "",
     ]
     if receipt.pieces:
-        header = ("rank", "piece", "form", "tokens", "score", "why")
-        lines += [*_table(header, map(_piece_row, receipt.pieces)), ""]
+        header: tuple[str, ...] = ("rank", "piece", "form", "tokens", "score", "why")
+        lines += [*markdown_table(header, map(_piece_row, receipt.pieces), _NUMBERS), ""]
     if dropped := receipt.dropped:
         counts = Counter(piece.cut_by for piece in dropped)
         summary = ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
@@ -347,8 +348,9 @@ def render_receipt(receipt: Receipt) -> str:
             for d in dropped[:_DROPPED_SHOWN]
         )
         lines += [f"Left out: {len(dropped)} ({summary})", ""]
-        lines += [*_table(("rank", "chunk", "tokens", "score", "cut by"), rows), ""]
-    lines += [f"- {_cell(note)}" for note in receipt.notes]
+        header = ("rank", "chunk", "tokens", "score", "cut by")
+        lines += [*markdown_table(header, rows, _NUMBERS), ""]
+    lines += [f"- {inert(note, ' ', kept='')}" for note in receipt.notes]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -384,21 +386,3 @@ def _piece_row(piece: ContextPiece) -> tuple[str, ...]:
 def _place(piece: ContextPiece | DroppedChunk) -> str:
     name = f" {piece.symbol}" if piece.symbol else ""
     return f"{piece.path}:L{piece.start}-{piece.end}{name}"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a Markdown table with padded columns; numbers are aligned to the right."""
-    cells = [header, *([_cell(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    signs = [">" if name in ("rank", "tokens", "score") else "<" for name in header]
-    columns = list(zip(signs, widths, strict=True))
-    lines = [
-        f"| {' | '.join(f'{v:{s}{w}}' for v, (s, w) in zip(row, columns, strict=True))} |"
-        for row in cells
-    ]
-    rule = ("-" * (width + 1) + (":" if sign == ">" else "-") for sign, width in columns)
-    return [lines[0], f"|{'|'.join(rule)}|", *lines[1:]]
-
-
-def _cell(text: str) -> str:
-    return inert(text, " ", kept="").replace("|", "\\|")

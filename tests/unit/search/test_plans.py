@@ -7,7 +7,7 @@ import json
 
 from agent.iterative import Find, offered, read_actions
 from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.search.plans import PlanBackground, find_places
+from agent.search.plans import find_places
 from agent.types import Completion, ParseFailure, Usage
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -16,15 +16,14 @@ from tests.support.planning import FILES, OPTIONS, PROBLEM, make_planner, rank
 
 def test_a_plan_is_shown_as_far_as_it_fits() -> None:
     planner, snapshot, ranking = make_planner(), MemorySnapshot(FILES), rank()
-    background = PlanBackground(planner)
-    whole = asyncio.run(background.find(PROBLEM, snapshot, ranking, 1_000))
+    whole = asyncio.run(planner.find(PROBLEM, snapshot, ranking, 1_000))
     steps = whole.split("\n")[1:]
     assert len(steps) > 1
     assert "shop/cart.py:8-9 Cart.total" in whole
     room = planner.counter.count(whole) - 1
-    shorter = asyncio.run(background.find(PROBLEM, snapshot, ranking, room))
+    shorter = asyncio.run(planner.find(PROBLEM, snapshot, ranking, room))
     assert shorter.split("\n")[1:] == steps[:-1]
-    assert asyncio.run(background.find(PROBLEM, snapshot, ranking, 10)) == ""
+    assert asyncio.run(planner.find(PROBLEM, snapshot, ranking, 10)) == ""
 
 
 def test_each_intent_names_its_places_and_no_symbol_twice() -> None:

@@ -37,7 +37,7 @@ def test_both_forms_of_a_name_are_loaded_in_order_of_ids(tmp_path: Path) -> None
     assert index.ids == ("a", "b", "c")
     assert index.vectors.tolist() == [[1, 0], [0.5, 1], [0, 0]]
     assert index.vectors.dtype == np.float32
-    assert (notices, index.skipped) == ([], ())
+    assert (notices, index.skipped) == ([], {})
 
 
 def test_metadata_is_read_and_numbers_cannot_be_changed(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_what_cannot_be_used_is_said_once_and_left_out(
     (tmp_path / name).write_bytes(data)
     index, notices = load(tmp_path)
     assert index.ids == ("a", "b")
-    (skipped,) = index.skipped
-    assert skipped.name.removesuffix(".json") == name.removesuffix(".json")
-    assert reason in skipped.reason
+    ((skipped, why),) = index.skipped.items()
+    assert skipped.removesuffix(".json") == name.removesuffix(".json")
+    assert reason in why
     assert len(notices) == 1
     assert reason in notices[0]
 
@@ -95,7 +95,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     os.mkfifo(inside / "f")
     index, _ = load(inside)
     assert index.ids == ("a",)
-    assert [(s.name, s.reason) for s in index.skipped] == [
+    assert [*index.skipped.items()] == [
         (name, "no regular file that can be read") for name in "bcdef"
     ]
 
