@@ -9,7 +9,6 @@ import itertools
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.files import open_regular, split_path
@@ -58,29 +57,20 @@ exit 0
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInterpreter:
-    """An executable of the image; `certain` if its environment was made for the project."""
-
-    path: PurePosixPath
-    certain: bool
-
-
-def candidate_interpreters(sandbox: Sandbox) -> tuple[ImageInterpreter, ...]:
-    """Return the image's interpreters, best first: active environment, conda's `testbed`, PATH.
-
-    Raises SandboxError.
+def candidate_interpreters(sandbox: Sandbox) -> Mapping[PurePosixPath, bool]:
+    """Return the image's interpreters, best first: active environment, conda's `testbed`, PATH; and
+    whether the environment of each was made for the project. Raises SandboxError.
     """
     command = Command(("/bin/sh", "-c", _LOOK), limits=Limits(wall_seconds=_SECONDS))
     with empty_workspace(mount=_MOUNT) as workspace:
         result = sandbox.run(command, workspace)
-    interpreters: dict[PurePosixPath, ImageInterpreter] = {}
+    interpreters: dict[PurePosixPath, bool] = {}
     for line in result.stdout.decode("utf-8", errors="replace").splitlines():
         kind, _, name = line.partition(" ")
         path = PurePosixPath(name)
         if path.is_absolute():
-            interpreters.setdefault(path, ImageInterpreter(path, kind == "certain"))
-    return tuple(interpreters.values())
+            interpreters.setdefault(path, kind == "certain")
+    return interpreters
 
 
 def prepare_products(

@@ -19,13 +19,14 @@ from agent.repository.git_process import (
     TreeEntry,
 )
 from agent.repository.scope import (
+    PATHS_NAMED,
     checked_path,
     is_lfs_pointer,
     is_safe_path,
     shown_path,
-    some,
 )
 from agent.repository.worktree import DiskFile, Kind, read_files
+from agent.shared.terminal import listed
 
 
 class State(enum.Enum):
@@ -204,7 +205,7 @@ def _check_total(root: Path, carried: Iterable[Finding], limit: int) -> None:
     total = sum(finding.disk.size for finding in carried)
     if total > limit:
         largest = sorted(carried, key=lambda f: (-f.disk.size, f.candidate.path))
-        names = some([shown_path(finding.candidate.path) for finding in largest[:3]])
+        names = listed([shown_path(finding.candidate.path) for finding in largest[:3]])
         raise RepositoryError(
             f"{root}: {total / 1e6:,.0f} MB of uncommitted files (limit {limit / 1e6:,.0f} MB; "
             f"the largest: {names}); ignore or commit them, or use --dirty ignore"
@@ -214,7 +215,8 @@ def _check_total(root: Path, carried: Iterable[Finding], limit: int) -> None:
 def _notes(left_out: Sequence[Finding], findings: Iterable[Finding]) -> tuple[str, ...]:
     notes = []
     if left_out:
-        names = some([shown_path(finding.candidate.path) for finding in left_out])
+        paths = sorted(shown_path(finding.candidate.path) for finding in left_out)
+        names = listed(paths, PATHS_NAMED)
         notes.append(f"{names}: changed, but left out of the sandbox's copy (link, size or name)")
     pointers = sum(finding.state is State.LFS for finding in findings)
     if pointers:

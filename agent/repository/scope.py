@@ -163,7 +163,7 @@ _LFS_POINTER = re.compile(
 )
 LFS_POINTER_BYTES = 1024
 
-_NAMED = 3  # paths named in a message
+PATHS_NAMED = 3  # in a message
 
 # Characters that would break a line of output, a prompt or a terminal: controls, direction marks.
 _UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -188,12 +188,6 @@ def shown_path(raw: bytes) -> str:
     """Return a printable path, with backslash escapes for what is not UTF-8 or not printable."""
     path = raw.decode("utf-8", errors="backslashreplace")
     return _UNSHOWABLE.sub(lambda match: ascii(match.group())[1:-1], path)
-
-
-def some(paths: Sequence[str]) -> str:
-    """Return the first few paths and the number of the others: "a, b, c and 4 more"."""
-    named = ", ".join(sorted(paths)[:_NAMED])
-    return f"{named} and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else named
 
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:

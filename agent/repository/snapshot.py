@@ -16,9 +16,17 @@ from agent.repository.git_process import (
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.scope import Location, Selection, find_scope, is_safe_path, shown_path, some
+from agent.repository.scope import (
+    PATHS_NAMED,
+    Location,
+    Selection,
+    find_scope,
+    is_safe_path,
+    shown_path,
+)
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
+from agent.shared.terminal import listed
 from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 
 # Hand-written sources are far smaller. Larger files are data, dumps and bundles.
@@ -252,7 +260,7 @@ def _build(
 def _skip_notes(skipped: Iterable[SkippedFile]) -> Iterator[str]:
     for reason in _NOTED:
         if paths := [file.path for file in skipped if file.reason == reason]:
-            yield f"skipped {some(paths)}: {reason.replace('-', ' ')}"
+            yield f"skipped {listed(sorted(paths), PATHS_NAMED)}: {reason.replace('-', ' ')}"
 
 
 # What the user can do something about. "missing": a partial clone or a sparse checkout.

@@ -40,6 +40,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return `a, b and 3 more`."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]
 ) -> list[str]:

@@ -122,8 +122,8 @@ class ToolFinder:
         if self.explicit is not None:
             return [Interpreter(self.explicit, "chosen with --python, in the image")]
         return [
-            Interpreter(Path(one.path), "found in the image", certain=one.certain)
-            for one in candidate_interpreters(self.sandbox)
+            Interpreter(Path(path), "found in the image", certain=certain)
+            for path, certain in candidate_interpreters(self.sandbox).items()
         ]
 
     def _is_tracked(self, path: str) -> bool:

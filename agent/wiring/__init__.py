@@ -7,10 +7,10 @@ from agent.wiring.composition import open_services as open_services
 from agent.wiring.composition import solve_options as solve_options
 from agent.wiring.model import Connections as Connections
 from agent.wiring.model import endpoint as endpoint
+from agent.wiring.model import in_words as in_words
 from agent.wiring.model import live_call as live_call
 from agent.wiring.model import make_clock as make_clock
 from agent.wiring.model import make_counter as make_counter
-from agent.wiring.model import model_in_words as model_in_words
 from agent.wiring.model import open_chat as open_chat
 from agent.wiring.retrieval import embedding_endpoint as embedding_endpoint
 from agent.wiring.retrieval import embedding_in_words as embedding_in_words

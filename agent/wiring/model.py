@@ -231,11 +231,6 @@ async def live_call(settings: Settings) -> str:
     return f"{done.model} answered {done.text.strip()[:40]!r} in {done.seconds:.1f} s{price}"
 
 
-def model_in_words(settings: Settings) -> str:
-    """Describe the chat model that would be called, its server, and the reason. Sends nothing."""
-    return in_words(endpoint(settings))
-
-
 def in_words(chosen: Endpoint) -> str:
     """Describe the model, its server and the reason, without credentials in the URL."""
     from agent.llm import without_credentials

@@ -127,10 +127,10 @@ async def make_embedder(settings: Settings, connections: Connections) -> Embedde
     if model is None:
         compares = settings.embed != "off" and retrieval_options(settings).original
         return _static_embedder() if compares else None
-    from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
+    from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, open_vector_cache
 
     options = EmbeddingOptions(concurrency=_concurrency())
-    cache = VectorCache(settings.cache_dir / "vectors.sqlite", connections.reporter)
+    cache = open_vector_cache(settings.cache_dir / "vectors.sqlite", connections.reporter)
     connections.stack.callback(cache.close)
     return ParallelEmbedder(model, connections.reporter, options, cache, connections.time_left)
 

@@ -191,7 +191,7 @@ def _checks(settings: Settings, *, live: bool) -> Iterator[DoctorCheck]:
     yield _try("cache", lambda: _cache(settings.cache_dir))
     preset = f"preset {settings.preset}"
     yield _try("retrieval", lambda: "; ".join(wiring.missing_models(settings)) or preset)
-    yield _try("model", lambda: wiring.model_in_words(settings), missing="note")
+    yield _try("model", lambda: wiring.in_words(wiring.endpoint(settings)), missing="note")
     yield _try("embeddings", lambda: wiring.embedding_in_words(settings), missing="note")
     if live:
         yield _try("live chat", lambda: asyncio.run(wiring.live_call(settings)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent.cli.commands.common import find_kept, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
 from agent.shared.files import replace_file
-from agent.shared.terminal import counted
+from agent.shared.terminal import counted, listed
 from agent.types.events import Notice
 
 if TYPE_CHECKING:
@@ -197,12 +197,6 @@ def conflicts_in_words(outcome: WriteOutcome) -> str:
     if outcome.written:
         return f"only {_files(outcome.written)} could be written: {reasons}"
     return f"nothing was written: {reasons}"
-
-
-def listed(paths: Sequence[str], most: int = 10) -> str:
-    """Return the paths with commas between them, at most ten."""
-    more = f" and {len(paths) - most:,} more" if len(paths) > most else ""
-    return ", ".join(paths[:most]) + more
 
 
 def changed_lines(patch: AppliedPatch) -> str:

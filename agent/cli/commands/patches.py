@@ -15,7 +15,7 @@ from agent.cli.commands import common, output
 from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
 from agent.run.attempts import Attempt
 from agent.run.record import Ledger, make_record
-from agent.shared.terminal import say
+from agent.shared.terminal import listed, say
 from agent.types import AppliedPatch, FileChange, Problem, ValidationReport, Verdict
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ class _WorkTree:
 
         if path not in self._snapshot.files:
             return None
-        data = self._snapshot.read(path)
-        executable = (self._snapshot.root / path).lstat().st_mode & 0o100
+        data, executable = self._snapshot.read(path), self._snapshot.files[path].executable
         return TreeFile(data, EXECUTABLE_MODE) if executable else TreeFile(data)
 
     def is_folder(self, path: str) -> bool:
@@ -328,7 +327,7 @@ def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
         common.finish_writes(root, reporter)
     outcome = undo_changes(root, journal_folder(), run=run)
     conflicts = {conflict.path: conflict.reason for conflict in outcome.conflicts}
-    words = f"restored {output.listed(outcome.written)}\n"
+    words = f"restored {listed(outcome.written)}\n"
     if conflicts:
         words = f"{output.conflicts_in_words(outcome)}\n"
     facts = {"restored": list(outcome.written), "conflicts": conflicts}

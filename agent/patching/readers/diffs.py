@@ -63,12 +63,9 @@ class Cursor:
         self.pos = self.end if stop < 0 else stop + 1
 
 
-@dataclass(frozen=True, slots=True)
-class HunkHeader:
-    """The first old line and the numbers of old and new lines, where a line `@@` gives them."""
-
-    start: int | None = None
-    counts: tuple[int, int] | None = None
+# The first old line and the numbers of old and new lines, where a line `@@` gives them.
+HunkHeader = tuple[int | None, tuple[int, int] | None]
+NO_HEADER: HunkHeader = (None, None)
 
 
 def read_header(line: str) -> HunkHeader:
@@ -76,12 +73,13 @@ def read_header(line: str) -> HunkHeader:
     ranges = line.lstrip("@").partition("@@")[0]
     old, new = _OLD.search(ranges), _NEW.search(ranges)
     counts = (int(old[2] or 1), int(new[2] or 1)) if old and new else None
-    return HunkHeader(int(old[1]) if old else None, counts)
+    return int(old[1]) if old else None, counts
 
 
 def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> SearchReplace | str:
     """Read the lines of a hunk as an edit of "", or return why they cannot be read."""
-    lines = _read_lines(cursor, header, fenced=fenced)
+    start, counts = header
+    lines = _read_lines(cursor, counts, fenced=fenced)
     while lines and lines[-1] == "":
         lines.pop()
     first = next((i for i, line in enumerate(lines) if line), 0)
@@ -90,7 +88,7 @@ def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> SearchRepl
     if problem:
         return problem
     old, new = _side(lines, "-"), _side(lines, "+")
-    line = header.start + first if header.start else None
+    line = start + first if start else None
     return SearchReplace("", old, new, line)
 
 
@@ -101,7 +99,7 @@ def problem_of(hunk: SearchReplace) -> str | None:
     return "a hunk that shows no line of the file; add unchanged lines around what is added"
 
 
-def _read_lines(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> list[str]:
+def _read_lines(cursor: Cursor, counts: tuple[int, int] | None, *, fenced: bool) -> list[str]:
     lines: list[str] = []
     old = new = 0
     while cursor.more():
@@ -116,7 +114,7 @@ def _read_lines(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> list[str
         elif (
             not fenced
             and not line.startswith("\\")
-            and (header.counts == (old, new) or (line and (not lines or lines[-1] == "")))
+            and (counts == (old, new) or (line and (not lines or lines[-1] == "")))
         ):
             break  # prose after the hunk
         else:
@@ -328,7 +326,7 @@ class _Diff:
         if fenced and line[:1] in (" ", "+", "-", "\\"):
             if self.region.of_code and self.file is None:
                 return "code above the header of a diff; put code and diff into fences of their own"
-            return self.hunk(HunkHeader())
+            return self.hunk(NO_HEADER)
         if not fenced:
             return None
         if _OTHER_MARKERS.match(line):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from agent.patching.readers.diffs import Cursor, HunkHeader, problem_of, read_header, read_hunk
+from agent.patching.readers.diffs import NO_HEADER, Cursor, problem_of, read_header, read_hunk
 from agent.patching.readers.reply import Outcome, Reading, Reply, Trouble, malformed, truncated
 from agent.types import CreateFile, DeleteFile, Edit, PatchProposal, RenameFile
 
@@ -78,7 +78,7 @@ class _Envelope:
         if verb == "Delete":
             self.edits.append(DeleteFile(path))
             return None
-        hunk = read_hunk(self.cursor, HunkHeader(), fenced=True)
+        hunk = read_hunk(self.cursor, NO_HEADER, fenced=True)
         if isinstance(hunk, str) or hunk.search.strip():
             return f"Add File {path}: every line of a new file begins with +"
         self.edits.append(CreateFile(path, hunk.replace))
@@ -90,13 +90,13 @@ class _Envelope:
         if move:
             cursor.skip()
         while True:
-            header = HunkHeader()
+            header = NO_HEADER
             while cursor.more() and cursor.peek().startswith("@@"):
                 header = read_header(cursor.peek())
                 cursor.skip()
             if self.ends():
                 break
-            if _REPEATED.fullmatch(cursor.peek()) and header == HunkHeader():
+            if _REPEATED.fullmatch(cursor.peek()) and header == NO_HEADER:
                 cursor.skip()
                 continue
             start = cursor.pos

@@ -25,7 +25,7 @@ from agent.retrieval.context.layout import (
 )
 from agent.retrieval.context.support import base_names
 from agent.shared.secrets import is_secret_path
-from agent.shared.terminal import inert
+from agent.shared.terminal import inert, listed
 from agent.types import (
     DEFINITIONS,
     Chunk,
@@ -138,7 +138,7 @@ class NameFinder:
             return NameAnswer(note=f"not shown: {text} (no text file, or left out of the search)")
         folder = text.rstrip("/") + "/"
         if inside := [path for path in self._snapshot.files if path.startswith(folder)]:
-            return NameAnswer(note=f"{text} is a folder: {_listed(inside)}")
+            return NameAnswer(note=f"{text} is a folder: {listed(inside, _MAX_LISTED)}")
         return self._anywhere(text)
 
     def best(self, chunks: Iterable[Chunk]) -> list[Chunk]:
@@ -179,7 +179,7 @@ class NameFinder:
         outline = [f"{c.symbol} L{c.start}-{c.end}" for c in chunks if c.kind in DEFINITIONS]
         note = f"{path} has {count} lines, too many to show whole: name symbols or lines"
         if outline:
-            note += f"; it defines {_listed(outline, _MAX_OUTLINE)}"
+            note += f"; it defines {listed(outline, _MAX_OUTLINE)}"
         return NameAnswer(note=note, likely=tuple(code for code in likely if code.lines))
 
     # --- symbols
@@ -202,7 +202,8 @@ class NameFinder:
             code = self._by_module(symbol) or self._inherited(symbol)
         if len(code) > _MAX_DEFINITIONS:
             places = [f"{one.path}:{min(one.lines)}" for one in code]
-            return NameAnswer(note=f"{symbol} is defined {len(code)} times: {_listed(places)}")
+            where = listed(places, _MAX_LISTED)
+            return NameAnswer(note=f"{symbol} is defined {len(code)} times: {where}")
         if code:
             return NameAnswer(tuple(code))
         return NameAnswer(note=_not_found(symbol, symbol, self._symbols))
@@ -322,11 +323,6 @@ def _numbers(first: int, last: int) -> frozenset[int]:
 def _not_found(place: str, name: str, names: Iterable[str]) -> str:
     nearest = ", ".join(difflib.get_close_matches(name, dict.fromkeys(names), _NEAREST))
     return f"not found: {place}" + (f" (nearest: {nearest})" if nearest else "")
-
-
-def _listed(items: Sequence[str], most: int = _MAX_LISTED) -> str:
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _class_at(chunks: Sequence[Chunk], line: int) -> str:

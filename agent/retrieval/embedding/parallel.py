@@ -82,7 +82,7 @@ class ParallelEmbedder:
         model: BatchEmbedder,
         reporter: Reporter,
         options: EmbeddingOptions | None = None,
-        cache: VectorCache | None = None,
+        cache: RecordStore | None = None,
         time_left: Callable[[], float] | None = None,
     ) -> None:
         """`time_left`: seconds left in the run, of which one `embed` uses a fifth at most."""
@@ -121,7 +121,9 @@ class ParallelEmbedder:
         return rows
 
     async def _cached(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        vectors = {} if self._cache is None else await asyncio.to_thread(self._cache.get, keys)
+        stored = {} if self._cache is None else await asyncio.to_thread(self._cache.get, keys)
+        read = ((key, _vector(data)) for key, data in stored.items())
+        vectors = {key: vector for key, vector in read if vector is not None}
         if vectors and not self._dimension:
             self._dimension = len(next(iter(vectors.values())))
         return vectors
@@ -143,7 +145,8 @@ class ParallelEmbedder:
                 good = {key: v for key, v in zip(batch, rows, strict=True) if v is not None}
                 vectors.update(good)
                 if good and self._cache is not None:
-                    await asyncio.to_thread(self._cache.put, good)
+                    data = [(k, np.asarray(v, dtype="<f4").tobytes()) for k, v in good.items()]
+                    await asyncio.to_thread(self._cache.put, data)
                 if len(batches) > 1:
                     self._reporter(StageProgress("embedding", len(vectors), len(missing)))
 
@@ -308,30 +311,9 @@ def vector_key(embedder: str, kind: EmbeddingKind, text: str) -> bytes:
     return digest.digest()
 
 
-class VectorCache:
-    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises."""
-
-    def __init__(self, path: Path, reporter: Reporter) -> None:
-        self._records = RecordStore(
-            path, reporter=reporter, limit=_CACHE_BYTES, file_format=_FORMAT
-        )
-
-    def get(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Return the stored vectors, each of shape (d,)."""
-        vectors = ((key, _vector(data)) for key, data in self._records.get(keys).items())
-        return {key: vector for key, vector in vectors if vector is not None}
-
-    def put(self, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Store these vectors, each of shape (d,)."""
-        if vectors:
-            self._records.put(
-                (key, np.ascontiguousarray(vector, dtype="<f4").tobytes())
-                for key, vector in vectors.items()
-            )
-
-    def close(self) -> None:
-        """Close the file. A later call opens it again."""
-        self._records.close()
+def open_vector_cache(path: Path, reporter: Reporter) -> RecordStore:
+    """Open a file of vectors by `vector_key`."""
+    return RecordStore(path, reporter=reporter, limit=_CACHE_BYTES, file_format=_FORMAT)
 
 
 def _vector(data: bytes) -> NDArray[np.float32] | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agent.shared.terminal import counted
+from agent.shared.terminal import listed as listed
 from agent.types import Outcome, TestRun
 from agent.verify.reports import CANNOT_START, COMMAND_ID, INCOMPLETE, INCONSISTENT
 from sandbox import Ended
@@ -14,7 +15,6 @@ from sandbox import Ended
 _TEXT_LINES = 40
 _TEXT_CHARS = 2400
 _REASON_CHARS = 4000
-_IDS = 5
 _TEXTS = 3
 _GROUP_LINES = 20
 _ASSERTION_CHARS = 400
@@ -42,12 +42,6 @@ def how_it_ended(run: TestRun) -> str:
         words += f" after {run.seconds:.0f} s"
     last = [test for test in run.failures if test not in run.outcomes]
     return f"{words} in {last[-1]}" if last else words
-
-
-def listed(tests: Sequence[str], most: int = _IDS) -> str:
-    """Return `a, b and 3 more`."""
-    shown = ", ".join(tests[:most])
-    return shown if len(tests) <= most else f"{shown} and {len(tests) - most} more"
 
 
 def number(count: int, noun: str) -> str:

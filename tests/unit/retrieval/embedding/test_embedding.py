@@ -18,7 +18,8 @@ from agent.errors import (
     InputTooLong,
     ProviderError,
 )
-from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
+from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, open_vector_cache
+from agent.shared.cache import RecordStore
 from agent.types.events import Event, ModelCall, Notice
 from agent.types.protocols import Embedder
 from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector
@@ -36,7 +37,7 @@ def make(
     model: FakeBatchEmbedder,
     events: list[Event] | None = None,
     options: EmbeddingOptions = _FAST,
-    cache: VectorCache | None = None,
+    cache: RecordStore | None = None,
 ) -> Embedder:
     return ParallelEmbedder(model, (events if events is not None else []).append, options, cache)
 
@@ -174,7 +175,7 @@ def test_a_change_of_dimension_is_refused() -> None:
 
 
 def with_cache(path: Path, model: FakeBatchEmbedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    with closing(VectorCache(path, [].append)) as cache:
+    with closing(open_vector_cache(path, [].append)) as cache:
         return embed(make(model, cache=cache), texts)
 
 

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import sqlite3
+import asyncio
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-
-from agent.retrieval.embedding import VectorCache, vector_key
-
-
-def vector(seed: int, dimension: int = 8) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(dimension).astype(np.float32)
+from agent.retrieval.embedding import ParallelEmbedder, open_vector_cache, vector_key
+from tests.support.embedders import FakeBatchEmbedder
 
 
 def test_keys_tell_embedder_kind_and_text_apart() -> None:
@@ -27,12 +22,11 @@ def test_keys_tell_embedder_kind_and_text_apart() -> None:
 
 
 def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    with closing(VectorCache(path, [].append)) as cache:
-        cache.put({b"good": vector(1)})
-    rows = [(b"odd", b"12345"), (b"empty", b""), (b"text", "abcd"), (b"nan", b"\xff" * 8)]
-    with sqlite3.connect(path) as database:
-        database.executemany("INSERT INTO record VALUES (?, 1, 4, ?)", rows)
-    database.close()
-    with closing(VectorCache(path, [].append)) as cache:
-        assert cache.get([b"good", b"odd", b"empty", b"text", b"nan"]).keys() == {b"good"}
+    model, rows = FakeBatchEmbedder(), {"odd": b"12345", "empty": b"", "nan": b"\xff" * 8}
+    with closing(open_vector_cache(tmp_path / "vectors.sqlite", [].append)) as cache:
+        cache.put((vector_key(model.name, "document", text), data) for text, data in rows.items())
+        embedder = ParallelEmbedder(model, [].append, cache=cache)
+        vectors = asyncio.run(embedder.embed(list(rows), kind="document"))
+        asyncio.run(embedder.embed(list(rows), kind="document"))
+    assert vectors.any(axis=1).all()
+    assert sorted(text for call in model.calls for text in call) == sorted(rows)

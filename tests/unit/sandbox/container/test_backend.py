@@ -253,7 +253,7 @@ def test_a_project_is_tested_where_its_image_has_it(
     }
     root = make_repository(files)
     commit = run_git(root, "rev-parse", "HEAD").strip()
-    python = str(candidate_interpreters(container)[0].path)
+    python = str(next(iter(candidate_interpreters(container))))
     assert python == TESTBED_PYTHON
     argv = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     command = Command(argv, environment={"PYTHONPATH": str(TESTBED)})

@@ -11,7 +11,6 @@ import pytest
 
 from sandbox.container import ContainerSandbox
 from sandbox.container_image import (
-    ImageInterpreter,
     candidate_interpreters,
     is_product,
     prepare_products,
@@ -69,15 +68,15 @@ def test_what_the_repository_has_is_no_product(container: ContainerSandbox) -> N
 
 def test_interpreters_of_the_test_image(container: ContainerSandbox) -> None:
     found = candidate_interpreters(container)
-    assert found[0] == ImageInterpreter(PurePosixPath(TESTBED_PYTHON), certain=True)
-    assert ImageInterpreter(PurePosixPath("/usr/bin/python3"), certain=False) in found
+    assert next(iter(found.items())) == (PurePosixPath(TESTBED_PYTHON), True)
+    assert found[PurePosixPath("/usr/bin/python3")] is False
 
 
 def test_lines_that_are_no_interpreters_are_passed_over() -> None:
     line = b"certain /opt/x/bin/python\n"
     says = b"guess python3\nnonsense\n\n" + line + b"\xff\xfe\n" + line
     found = candidate_interpreters(Lying(says=says))
-    assert found == (ImageInterpreter(PurePosixPath("/opt/x/bin/python"), certain=True),)
+    assert found == {PurePosixPath("/opt/x/bin/python"): True}
 
 
 @pytest.mark.parametrize(
