@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from agent.repository import is_test_path, is_vendored_path
-from agent.search.passages import Label, Passage, described, passage_of
+from agent.search.passages import Label, Passage, described, passage_about
 from agent.search.symbols import docstring_of, first_sentence, read_symbols
 from agent.shared.secrets import mask_secrets
 from agent.shared.workers import Cancelled
@@ -193,7 +193,7 @@ def _section_passage(path: str, language: str, section: Section) -> Passage:
 def _docstring_passages(symbol: Chunk) -> Iterator[Passage]:
     if docstring := mask_secrets(docstring_of(symbol)).text:
         title = f"{symbol.symbol}: {first_sentence(docstring)}"[:_MAX_TITLE]
-        yield passage_of(symbol, Label.DOCS, title, docstring, "docstring")
+        yield passage_about(symbol, Label.DOCS, title, docstring, "docstring")
 
 
 def is_document(path: str) -> bool:

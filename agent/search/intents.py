@@ -24,7 +24,7 @@ from agent.errors import (
     ProviderError,
     TimeLimitExceeded,
 )
-from agent.search.passages import Label, Passage, passage_of
+from agent.search.passages import Label, Passage, passage_about
 from agent.search.project import JsonLines
 from agent.search.symbols import (
     INTENTS,
@@ -136,7 +136,7 @@ def intent_passages(symbol: Chunk, file: IntentFile) -> Iterator[Passage]:
     _, written = file.newest(symbol)
     tag = "model" if written else "templates"
     for number, intent in enumerate(written or clean(template_intents(symbol)), start=1):
-        yield passage_of(symbol, Label.INTENT, intent, intent, tag, f"intent {number}")
+        yield passage_about(symbol, Label.INTENT, intent, intent, tag, f"intent {number}")
 
 
 def parse_intents(reply: str) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def described(name: str, kind: str, path: str, description: str) -> str:
     return "\n".join(lines)[:MAX_TEXT]
 
 
-def passage_of(
+def passage_about(
     chunk: Chunk, corpus: Label, title: str, description: str, tag: str, origin: str = ""
 ) -> Passage:
     """Return a passage about a chunk, in the text format."""

@@ -42,7 +42,7 @@ from agent.search.passages import (
     PoolHit,
     PoolResults,
     Query,
-    passage_of,
+    passage_about,
     read_query,
 )
 from agent.search.precomputed import VectorSource
@@ -357,7 +357,7 @@ def _means(parts: Sequence[str], symbol: str, path: str) -> bool:
 def _code_passage(chunk: Chunk) -> Passage:
     code = "" if is_secret_path(chunk.path) else chunk.text
     kind = chunk.kind.value
-    return passage_of(chunk, Label.CODE, chunk.symbol or kind, code, kind)
+    return passage_about(chunk, Label.CODE, chunk.symbol or kind, code, kind)
 
 
 # ---------------------------------------------------------------------------------------- opening
