@@ -268,7 +268,13 @@ class NameFinder:
         defined = [chunk for chunk in chunks if chunk.kind in DEFINITIONS]
         named = [*defined, *self.inner_of(path)]
         same = [chunk for chunk in named if chunk.symbol == symbol]
-        same = same or [c for c in named if f".{_dotted(c.symbol)}".endswith(f".{symbol}")]
+        # A block of tests, `describe .load`, is no definition of `load`.
+        same = same or [
+            c
+            for c in named
+            if f".{(end := _dotted(c.symbol))}".endswith(f".{symbol}")
+            and (" " in symbol or " " not in end)
+        ]
         if same:
             yield from (self._code(chunk, defined) for chunk in same)
             return

@@ -19,6 +19,7 @@ _TITLE_WEIGHT = 2.0  # the title names the subject, the body also holds logs
 _TRACEBACK_WEIGHT = 10.0  # a named line outweighs any words
 _SMOOTHING = 3  # lines on either side that support a line
 _REACH = 4  # lines on either side that are shown with a line
+_MOST_OF_PLACE = 40  # lines of one statement that are shown whole with one of them
 _MOST_MISSES = 4  # places that may not fit before the others are given up
 _MAX_SIGNATURE = 20  # lines; a longer head is no help in a part
 
@@ -73,6 +74,8 @@ def _statements(lines: Sequence[str]) -> list[tuple[int, int]]:
     while len(spans) < len(lines):
         start = len(spans)
         end = end_of_statement(lines, start)
+        if end - start > _MOST_OF_PLACE:  # a table, or an object of functions: line by line
+            end = start + 1
         spans += [(start, end)] * (end - start)
     return spans
 
@@ -232,7 +235,7 @@ def assignments(view: FileView, name: str, numbers: Iterable[int]) -> list[Run]:
     """Return the first and last lines of the statements, of these lines, that bind the name."""
     begin = re.compile(
         rf"\s*(?:[\w<>\[\]*&,.]+\s+){{0,6}}[*&]?{re.escape(name)}\s*(?:,[\w\s,.]*|:[^=]*)?=(?!=)"
-        rf"|#define\s+{re.escape(name)}\b"
+        rf"|(?:#define|(?:export\s+)?(?:const|let|var))\s+{re.escape(name)}\b"
     )
     return [run for line, run in _statements_of(numbers, view.lines) if begin.match(line)]
 

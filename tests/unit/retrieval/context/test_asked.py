@@ -81,6 +81,8 @@ FILES = {
     "lib/rule.test.js": (
         'describe("rule", () => {\n  it("fixes all", () => {\n    run(1);\n  });\n});\n'
     ),
+    "lib/load.ts": "export const load: (\n  text: string,\n) => Api = makeLoad(parse);\n",
+    "lib/load.spec.js": 'describe(".load", () => {\n  load("");\n});\n',
     "lib/index.js": 'export { a } from "./a";\nexport default {\n  run,\n};\n',
     "lib/useCart.ts": "export default () => {\n  return 1;\n};\n",
     ".env": "KEY=1\n",
@@ -141,6 +143,8 @@ def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCod
             "### lib/rule.test.js:L2-4 of 5 describe rule >",
             "run(1)",
         ),
+        ("lib/load.ts:load", "### lib/load.ts:L1-3 of 3\n", "makeLoad(parse);"),
+        ("load", "### lib/load.ts:L1-3 of 3\n", "makeLoad(parse);"),
         ("lib/index.js:default", "### lib/index.js:L2-4 of 4\n", "run,\n};\n"),
         ("lib/index.js:export", "### lib/index.js:L1-1 of 4\n", 'from "./a"'),
         ("useCart", "### lib/useCart.ts:L1-3 of 3\n", "return 1;"),

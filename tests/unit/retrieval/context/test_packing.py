@@ -221,6 +221,19 @@ def test_a_top_chunk_that_is_too_long_is_shown_in_part(marker_line: int) -> None
     assert bundle.dropped == ()
 
 
+def test_a_part_of_one_long_statement_has_the_lines_that_the_problem_names() -> None:
+    handlers = [f"    on{i}(tag) {{\n      use(tag, {i});\n    }}," for i in range(100)]
+    handlers[60] = "    onend(tag) {\n      tokenizer_step(parse, empty_input);\n    },"
+    body_text = "\n".join(handlers)
+    text = f"function clean(html) {{\n  return run({{\n{body_text}\n  }});\n}}\n"
+    snapshot = MemorySnapshot({"a.js": text})
+    chunk = make_chunk(snapshot, "a.js", 1, text.count("\n"), "clean")
+    options = PackingOptions(budget=2000, reserve=0, support_share=0)
+    shown_text = body(do_pack(snapshot, make_ranking([chunk]), options))
+    assert shown_text.startswith("function clean(html) {\n  return run({\n")
+    assert "    onend(tag) {\n      tokenizer_step(parse, empty_input);\n    }," in shown_text
+
+
 def outline(bundle: ContextBundle, path: str) -> list[tuple[int, int]]:
     found = (p for p in bundle.pieces if p.form == "signatures" and p.path == path)
     return [run for piece in found for run in piece.shown]
