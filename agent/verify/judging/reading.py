@@ -30,6 +30,7 @@ _TEST = re.compile(
     r"|@(?:Parameterized|Repeated)?Test\b[^{;]*?\bvoid\s+(?P<java>\w+)",
     re.MULTILINE,
 )
+_BLOCK = re.compile(r"^[ \t]*(?:describe|context|suite)(?:\.\w+)*\s*\(\s*['\"`]", re.MULTILINE)
 _ASSERTS = re.compile(
     r"\b(?:assert\w*!?|expect|raises|warns|fail|require\.\w+|should|t\.(?:Error|Fatal|Fail)\w*"
     r"|verify)(?!\w)"
@@ -61,7 +62,8 @@ def _tests_of(text: str) -> Iterator[tuple[int, str, str]]:
     starts = [*(match.start() for match in tests[1:]), len(text)]
     for match, start in zip(tests, starts, strict=False):
         names = (match[one] for one in ("python", "script", "go", "rust", "java"))
-        end = match.end() if match["python"] else start
+        block = _BLOCK.search(text, match.end(), start)
+        end = match.end() if match["python"] else block.start() if block else start
         yield match.start(), text[match.start() : end], next(filter(None, names)).strip("'\"`")
 
 

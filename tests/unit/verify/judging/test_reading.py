@@ -81,6 +81,13 @@ def test_new_assertions_elsewhere_make_up_for_nothing() -> None:
             "takes 1 assertion out of existing tests",
         ),
         (
+            "a.test.js",
+            "it('a', () => { expect(1) });\n\ndescribe('should', () => {\n  it('b', f);\n});\n",
+            "it('a', () => { expect(1) });\nit('new', () => { expect(2) });\n\n"
+            "describe('should', () => {\n  it('b', f);\n});\n",
+            "",
+        ),
+        (
             "a_test.go",
             'func TestA(t *testing.T) {\n\tif f() != 1 { t.Fatal("x") }\n}\n',
             "func TestA(t *testing.T) {\n}\n",
