@@ -13,6 +13,7 @@ from sandbox.container_image import prepare_products as prepare_products
 from sandbox.files import SMALL_FILE_BYTES as SMALL_FILE_BYTES
 from sandbox.files import make_private as make_private
 from sandbox.files import open_parent as open_parent
+from sandbox.files import open_regular as open_regular
 from sandbox.files import read_small_file as read_small_file
 from sandbox.files import remove_tree as remove_tree
 from sandbox.git import GitDirectory as GitDirectory

@@ -28,13 +28,13 @@ _NO_SUCH_FILE = frozenset(
 _READ_REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def open_regular(path: Path) -> BinaryIO | None:
+def open_regular(path: Path | str, folder: int | None = None) -> BinaryIO | None:
     """Open a regular file to read it; None where there is none. Raises OSError.
 
-    Never blocks and follows no link in the last part of the path.
+    Never blocks and follows no link in the last part of the path, which an open `folder` may hold.
     """
     try:
-        handle = os.open(path, _READ_REGULAR)
+        handle = os.open(path, _READ_REGULAR, dir_fd=folder)
     except OSError as error:
         if error.errno in _NO_SUCH_FILE:
             return None

@@ -25,6 +25,7 @@ from agent.errors import (
 )
 from agent.llm.endpoint import Endpoint, host_of, without_credentials
 from agent.llm.redaction import redact
+from agent.shared.terminal import inert
 
 # ---------------------------------------------------------- the text of a server, fit to print
 
@@ -41,7 +42,7 @@ _TEXT_FIELDS = (
 
 def one_line(text: str, limit: int = _WORDING_LIMIT) -> str:
     """`text` without control characters or line breaks, at most `limit` characters."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    flat = " ".join(inert(text, " ", kept="").split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 

@@ -56,19 +56,17 @@ Outcome = JsonReply | Failure
 def create_client(
     *,
     transport: httpx.AsyncBaseTransport | None = None,
-    trust_env: bool = True,
     ca_bundle: str | None = None,
 ) -> httpx.AsyncClient:
     """The client that all calls share; the caller closes it.
 
-    `trust_env`: proxies and certificates of the environment. `ca_bundle`: certificates that replace
-    them. A redirected POST would turn into a GET, so none is followed. Raises ConfigurationError.
+    Proxies and certificates are those of the environment; `ca_bundle` replaces the certificates.
+    A redirected POST would turn into a GET, so none is followed. Raises ConfigurationError.
     """
     try:
         return httpx.AsyncClient(
             transport=transport,
-            trust_env=trust_env,
-            verify=usual_trust(trust_env=trust_env) if ca_bundle is None else _trusting(ca_bundle),
+            verify=usual_trust() if ca_bundle is None else _trusting(ca_bundle),
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(
@@ -96,13 +94,12 @@ def create_client(
         ) from None
 
 
-def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
+def usual_trust() -> ssl.SSLContext:
     """The certificates that are trusted by default, read once a process, which takes 20 ms.
 
     Raises OSError and ssl.SSLError.
     """
-    names = _CERTIFICATES if trust_env else ()
-    return _trusting(next(filter(None, map(os.environ.get, names)), ""))
+    return _trusting(next(filter(None, map(os.environ.get, _CERTIFICATES)), ""))
 
 
 @functools.lru_cache(maxsize=4)

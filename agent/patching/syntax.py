@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import itertools
 import json
 import re
@@ -125,8 +124,9 @@ def _data(load: Callable[[bytes], object], data: bytes) -> _Fault | None:
 
 
 def _tree(language: str, data: bytes) -> _Fault | None:
-    root = _parser(language).parse(data).root_node
-    if not root.has_error:
+    parser = _parser(language)
+    root = parser.parse(data).root_node if parser else None
+    if root is None or not root.has_error:
         return None
     node = next(_errors(root), root)
     line = node.start_point[0] + 1
@@ -148,14 +148,10 @@ def _errors(root: Node) -> Iterator[Node]:
 
 
 @functools.cache
-def _parser(language: str) -> Parser:
-    import tree_sitter
+def _parser(language: str) -> Parser | None:
+    from agent.retrieval.index import GRAMMARS, make_parser
 
-    from agent.retrieval.index import GRAMMARS
-
-    grammar = GRAMMARS[language]
-    factory = getattr(importlib.import_module(grammar.module), grammar.factory)
-    return tree_sitter.Parser(tree_sitter.Language(factory()))
+    return make_parser(GRAMMARS[language])
 
 
 # Bytes of one file, and of all that are parsed for one reply (2 MB take a second in the slowest

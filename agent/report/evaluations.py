@@ -6,21 +6,18 @@ The files of a run are read without following links, because untrusted code may 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
+from sandbox import open_parent, open_regular
 
 # Documents of a run are much smaller.
 LARGEST_DOCUMENT = 32 * 1024 * 1024
@@ -40,11 +37,11 @@ class RunFiles:
     def end(self, limit: int, *parts: str) -> tuple[bytes, int]:
         """Return the last `limit` bytes of a regular file and its size, -1 for anything else."""
         try:
-            with self._open(parts) as handle, os.fdopen(os.dup(handle), "rb") as file:
-                size = os.fstat(handle).st_size
+            with self._open(parts) as file:
+                size = os.fstat(file.fileno()).st_size
                 file.seek(max(0, size - limit))
                 return file.read(limit), size
-        except OSError:
+        except (OSError, ValueError):
             return b"", -1
 
     def lines(self, *parts: str) -> Iterator[bytes]:
@@ -53,41 +50,31 @@ class RunFiles:
         A torn last line is left out; one longer than LARGEST_DOCUMENT comes in parts.
         """
         try:
-            with self._open(parts) as handle, os.fdopen(os.dup(handle), "rb") as file:
+            with self._open(parts) as file:
                 for line in iter(lambda: file.readline(LARGEST_DOCUMENT), b""):
                     if line.endswith(b"\n"):
                         yield line
-        except OSError:
+        except (OSError, ValueError):
             return
 
     def is_locked(self, *parts: str) -> bool:
         """Whether a process holds the lock of a file."""
         try:
-            with self._open(parts) as handle:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with self._open(parts) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:
+        except (OSError, ValueError):
             pass
         return False
 
-    @contextmanager
-    def _open(self, parts: tuple[str, ...]) -> Iterator[int]:
-        """Open a regular file. Raises OSError for anything else."""
-        handle = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)
-        try:
-            for number, part in enumerate(parts, start=1):
-                if "/" in part or part in ("", ".", ".."):
-                    raise OSError(0, "not a plain name")
-                flags = _FILE if number == len(parts) else _FOLDER
-                inner = os.open(part, flags, dir_fd=handle)
-                os.close(handle)
-                handle = inner
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(0, "not a regular file")
-            yield handle
-        finally:
-            os.close(handle)
+    def _open(self, parts: tuple[str, ...]) -> BinaryIO:
+        """Open a regular file. Raises OSError, and ValueError for a path that leads out."""
+        with open_parent(self.root.resolve(), "/".join(parts)) as (folder, name):
+            file = open_regular(name, folder)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, "no regular file")
+        return file
 
 
 def _a_list(value: Any) -> Any:

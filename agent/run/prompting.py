@@ -21,6 +21,7 @@ from agent.patching import edit_as_json, outdated_as_json
 from agent.run.attempts import Attempt
 from agent.settings import CODE_ROUNDS, OutdatedMode
 from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import fence_around
 from agent.types import (
     Completion,
     ContextBundle,
@@ -375,7 +376,7 @@ def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) ->
         what = f"closest text in {where} ({candidate.similarity:.0%} alike)"
         if failure.kind == "ambiguous":
             what = f"one of the places, with its neighbours: {where}"
-        fence = "`" * max(3, max(map(len, re.findall("`+", candidate.text)), default=0) + 1)
+        fence = fence_around(candidate.text)
         lines.append(f"{what}:\n{fence}\n{candidate.text}\n{fence}")
     return "\n".join(lines)
 

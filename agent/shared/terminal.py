@@ -7,6 +7,7 @@ animation of progress (`unfiltered`) and the diff (`agent.cli.commands.common.wr
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -60,6 +61,11 @@ def markdown_table(
     ]
     rule = ("-" * (width + 1) + (":" if sign == ">" else "-") for sign, width in columns)
     return [lines[0], f"|{'|'.join(rule)}|", *lines[1:]]
+
+
+def fence_around(text: str) -> str:
+    """Return a fence of Markdown that no run of backticks in the text closes."""
+    return "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
 
 
 def say(text: str) -> None:

@@ -79,8 +79,6 @@ class Chunker(Protocol):
 
 
 class TokenCounter(Protocol):
-    @property
-    def name(self) -> str: ...
     def count(self, text: str) -> int: ...
     def truncate(self, text: str, limit: int) -> str:
         """The longest prefix of `text` that has at most `limit` tokens."""

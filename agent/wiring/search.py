@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from agent.search import (
 )
 from agent.settings import Settings, data_folder
 from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import fence_around
 from agent.types import Message, Problem
 from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Reporter, Snapshot
@@ -220,7 +220,6 @@ _HEAD = (
     "to be edited."
 )
 _LABELS = 4  # lines that begin a passage: name, kind, path and title
-_BACKTICKS = re.compile(r"`+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,5 +265,5 @@ def _block(hit: PoolHit) -> str:
     head = as_data(f"[{passage.corpus.value}] {passage.title}{place}").replace("\n", " ")
     lines = as_data(without_labels(passage.text)).strip("\n").split("\n")
     body = "\n".join(line for at, line in enumerate(lines) if at >= _LABELS or line not in head)
-    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
+    fence = fence_around(body)
     return f"{head}\n{fence}text\n{body}\n{fence}"

@@ -24,8 +24,6 @@ T = TypeVar("T")
 class WordCounter:
     """A `TokenCounter` for which a token is a word."""
 
-    name = "words"
-
     def count(self, text: str) -> int:
         """Words of `text`."""
         return len(text.split())

@@ -13,8 +13,6 @@ class ApproximateCounter:
     Like a real tokenizer it is not additive: two texts joined may have fewer tokens than apart.
     """
 
-    name = "approximate"
-
     def count(self, text: str) -> int:
         return sum(1 for _ in _TOKEN.finditer(text))
 

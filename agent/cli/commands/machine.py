@@ -217,9 +217,9 @@ def _git() -> str:
 
 
 def _tokenizer(settings: Settings) -> str:
-    from agent.wiring import make_counter
+    from agent.shared.tokens import encoding_for
 
-    return f"{make_counter(settings.model).name}, offline"
+    return f"{encoding_for(settings.model or '')}, offline"
 
 
 def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:

@@ -28,7 +28,7 @@ from agent.repository import (
 )
 from agent.results.publishing.forge import Forge, find_forge
 from agent.run.record import Published, RunRecord
-from agent.shared.terminal import counted
+from agent.shared.terminal import counted, fence_around, inert
 from agent.types import FileChange, Problem, Verdict
 
 _SUBJECT = 72  # characters of a subject line that tools show whole
@@ -95,14 +95,12 @@ def describe_result(result: RunRecord, *, with_diff: bool = False) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """Return untrusted text as a code block, which it cannot end."""
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    clean = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
-    return f"{fence}{language}\n{clean.strip(chr(10))}\n{fence}"
+    fence = fence_around(text)
+    return f"{fence}{language}\n{inert(text, '?').strip(chr(10))}\n{fence}"
 
 
 def _plain(text: str) -> str:
-    clean = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    clean = inert(text, " ", kept="\n")
     return _SKIP.sub(r"(\1\2)", _REFERENCE.sub(r"\1 ", clean)).strip()
 
 

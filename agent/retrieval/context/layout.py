@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import fence_around
 from agent.types import Chunk, ChunkKind, PieceForm, ScoredChunk
 from agent.types.protocols import Snapshot
 
@@ -96,7 +97,6 @@ PREAMBLE = (
 _BRIDGE_LINES = 4
 _BRIDGE_CHARACTERS = 120
 
-_BACKTICKS = re.compile(r"`+")
 _NOT_PRINTED = re.compile(
     r"[\x00-\x1f\x7f`\u2028\u2029]"
 )  # characters that would break a header line
@@ -197,7 +197,7 @@ def _render(
     goes_on = not all(map(view.is_blank, range(end + 1, len(view.lines) + 1)))
     if (goes_on and end not in code) or any(first <= end < last for first, last in cut):
         body = f"{body}\n{ELISION}"
-    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
+    fence = fence_around(body)
     name = names.get(start, "")
     size = f" of {len(view.lines)}" if is_first else ""
     header = f"### {printable(view.path)}:L{start}-{end}{size}{name}{_note(code, block)}"

@@ -4,6 +4,7 @@
 
 from agent.retrieval.index.chunking import Piece as Piece
 from agent.retrieval.index.chunking import TreeSitterChunker as TreeSitterChunker
+from agent.retrieval.index.chunking import make_parser as make_parser
 from agent.retrieval.index.chunking import split_lines as split_lines
 from agent.retrieval.index.contents import BlockBuilder as BlockBuilder
 from agent.retrieval.index.contents import PieceEncoder as PieceEncoder

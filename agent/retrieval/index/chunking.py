@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,8 +18,6 @@ from agent.retrieval.index.outline import (
     Definition,
     Grammar,
     Outliner,
-    Role,
-    roles_of,
 )
 from agent.types import Chunk, ChunkKind
 
@@ -111,7 +109,6 @@ class TreeSitterChunker:
 
     def __init__(self) -> None:
         self._parsers: dict[str, Parser | None] = {}
-        self._roles: dict[str, Mapping[str, Role]] = {}
 
     def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
         """Return the chunks of one file in order of `start`."""
@@ -153,22 +150,23 @@ class TreeSitterChunker:
         tree = None if parser is None else _parsed(parser, data)
         if tree is None:
             return None
-        roles = roles_of(grammar, inside=True) if inside else self._roles[language]
-        return Outliner(grammar, roles, data.split(b"\n"), inside=inside).collect(tree.root_node)
+        return Outliner(language, data.split(b"\n"), inside=inside).collect(tree.root_node)
 
     def _parser(self, language: str, grammar: Grammar) -> Parser | None:
-        """Return the parser of a language; None if its grammar is not installed."""
         if language not in self._parsers:
-            from tree_sitter import Language, Parser
-
-            self._roles[language] = roles_of(grammar)
-            try:
-                module = importlib.import_module(grammar.module)
-            except ModuleNotFoundError:  # most grammars belong to the extra `languages`
-                self._parsers[language] = None
-            else:
-                self._parsers[language] = Parser(Language(getattr(module, grammar.factory)()))
+            self._parsers[language] = make_parser(grammar)
         return self._parsers[language]
+
+
+def make_parser(grammar: Grammar) -> Parser | None:
+    """Return a parser; None if the grammar is not installed: some belong to an extra."""
+    from tree_sitter import Language, Parser
+
+    try:
+        module = importlib.import_module(grammar.module)
+    except ModuleNotFoundError:
+        return None
+    return Parser(Language(getattr(module, grammar.factory)()))
 
 
 _SCRIPTED = frozenset({"vue", "svelte"})

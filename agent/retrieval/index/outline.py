@@ -5,7 +5,7 @@ To add a language, add a `Grammar`, its package in `pyproject.toml`, and its suf
 
 from __future__ import annotations
 
-import enum
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -236,36 +236,24 @@ _WRAPS = re.compile(r"(?:[A-Z]\w*\.)?[A-Za-z_$][\w$]*")  # of React, Vue and oth
 _QUOTES = "'\"`"
 
 
-class Role(enum.Enum):
-    """The role of a node type in the outline."""
+@functools.cache
+def roles_of(language: str, *, inside: bool) -> Mapping[str, str]:
+    """Return roles by node type. A type in several sets has the role that comes first.
 
-    FUNCTION = enum.auto()
-    CLASS = enum.auto()
-    WRAPPER = enum.auto()
-    LITERAL = enum.auto()
-    BINDING = enum.auto()
-    NAMESPACE = enum.auto()
-    CONTAINER = enum.auto()
-    LEAD = enum.auto()  # a comment or attribute: may belong to the definition below it
-
-
-def roles_of(grammar: Grammar, *, inside: bool = False) -> Mapping[str, Role]:
-    """Return roles by node type. A type in several sets has the role that comes first in `Role`."""
-    names = (
-        (Role.FUNCTION, grammar.functions),
-        (Role.CLASS, grammar.classes),
-        (Role.WRAPPER, grammar.wrappers),
-        (Role.LITERAL, grammar.literals),
-        (Role.BINDING, grammar.bindings),
-        (Role.NAMESPACE, grammar.namespaces),
-        (Role.CONTAINER, grammar.containers | (grammar.inside if inside else frozenset())),
-        (Role.LEAD, grammar.comments | grammar.attributes),
-    )
-    roles: dict[str, Role] = {}
-    for role, types in names:
-        for name in types:
-            roles.setdefault(name, role)
-    return roles
+    A lead is a comment or attribute, which may belong to the definition below it.
+    """
+    grammar = GRAMMARS[language]
+    names = {
+        "function": grammar.functions,
+        "class": grammar.classes,
+        "wrapper": grammar.wrappers,
+        "literal": grammar.literals,
+        "binding": grammar.bindings,
+        "namespace": grammar.namespaces,
+        "container": grammar.containers | (grammar.inside if inside else frozenset()),
+        "lead": grammar.comments | grammar.attributes,
+    }
+    return {name: role for role, types in reversed(names.items()) for name in types}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,17 +271,10 @@ class Outliner:
     `inside`, also functions inside functions and the blocks of tests.
     """
 
-    def __init__(
-        self,
-        grammar: Grammar,
-        roles: Mapping[str, Role],
-        lines: Sequence[bytes],
-        *,
-        inside: bool = False,
-    ) -> None:
-        self._grammar = grammar
+    def __init__(self, language: str, lines: Sequence[bytes], *, inside: bool = False) -> None:
+        self._grammar = GRAMMARS[language]
+        self._roles = roles_of(language, inside=inside)
         self._inside = inside
-        self._roles = roles
         self._lines = lines
         self._found: list[Definition] = []
         self._lead: dict[int, tuple[int, bool]] = {}  # last row -> (first row, is attribute)
@@ -314,33 +295,33 @@ class Outliner:
     def _visit(self, node: Node, scope: _Scope) -> _Scope | None:
         """Record the definition of `node`. Return the scope of its children, None to skip them."""
         role = self._roles.get(node.type)
-        if role is Role.LEAD:
+        if role == "lead":
             self._note_lead(node)
-        elif role is Role.CONTAINER:
+        elif role == "container":
             if self._inside and node.type == "call_expression" and (title := self._title(node)):
                 return self._add_inside(node, node, qualified(scope.prefix, title), scope)
             # A declaration keeps its wrapper (`export const f = ...`); a block does not.
             is_kept = scope.wrapper is None or not _is_block(node)
             return scope if is_kept else replace(scope, wrapper=None)
-        elif role is Role.NAMESPACE:
+        elif role == "namespace":
             name = _text(node.child_by_field_name("name"))
             return replace(
                 scope, prefix=qualified(scope.prefix, name if name.isidentifier() else "")
             )
-        elif role is Role.FUNCTION:
+        elif role == "function":
             return self._function(node, node, node.child_by_field_name("name"), scope)
-        elif role is Role.CLASS:
+        elif role == "class":
             return self._class(node, scope)
-        elif role is Role.WRAPPER:
+        elif role == "wrapper":
             value = node.child_by_field_name("value")  # `export default ...`
             if value is not None and (function := self._function_in(value)) is not None:
                 own = function.child_by_field_name("name")
                 return self._function(node, function, own, scope, DEFAULT)
             return _Scope(scope.prefix, scope.parent, scope.floor, scope.wrapper or node)
-        elif role is Role.LITERAL:
+        elif role == "literal":
             floor = max(scope.floor, node.start_point[0] + 1)
             return _Scope(scope.prefix, scope.parent, floor)
-        elif role is Role.BINDING:
+        elif role == "binding":
             return self._binding(node, scope)
         return None
 

@@ -412,24 +412,23 @@ def _matches(pattern: re.Pattern[str], text: str, places: Sequence[int]) -> Iter
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value has letters and digits, no long word, no placeholder, and enough entropy."""
-    return (
-        any(character.isdigit() for character in value)
-        and any(character.isalpha() for character in value)
-        and not is_placeholder(value)
-        and _LETTER_RUN.search(value) is None
-        and _entropy(value) >= _BITS_PER_CHARACTER
-    )
+    """Whether a value has letters, and nothing that is written by intention."""
+    return any(map(str.isalpha, value)) and _is_no_word(value, _BITS_PER_CHARACTER)
 
 
 def _looks_chosen(value: str) -> bool:
     """Whether a value looks like a password: three kinds of characters, digits among them."""
+    kinds = sum(kind.search(value) is not None for kind in _CLASSES)
+    return kinds >= 3 and _is_no_word(value, _BITS_OF_A_PASSWORD)
+
+
+def _is_no_word(value: str, bits: float) -> bool:
+    """Whether a value has digits, no long word, no placeholder, and so many bits a character."""
     return (
-        sum(kind.search(value) is not None for kind in _CLASSES) >= 3
-        and any(character.isdigit() for character in value)
+        any(map(str.isdigit, value))
         and not is_placeholder(value)
         and _LETTER_RUN.search(value) is None
-        and _entropy(value) >= _BITS_OF_A_PASSWORD
+        and _entropy(value) >= bits
     )
 
 

@@ -145,7 +145,7 @@ def test_the_time_of_a_streamed_reply_counts_from_its_last_piece() -> None:
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with server, create_client(trust_env=False) as client:
+        async with server, create_client() as client:
             place = endpoint(f"http://127.0.0.1:{port}/v1")
             model = HttpChatModel(place, client, WordCounter(), request_seconds=0.8)
             return (await ask(model)).text
