@@ -59,13 +59,11 @@ def claim_run_folder(folder: Path) -> Iterator[None]:
 _LEFT_OUT = frozenset({"api_key", "embed_api_key", "base_url", "cache_dir"})
 
 
-class Fingerprint(BaseModel):
+class Fingerprint(BaseModel, frozen=True, extra="forbid"):
     """The inputs of a run: settings by name, model and address, SHA-256 of the data set.
 
     A run can only continue with the same inputs.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = 1
     dataset: str

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
@@ -53,11 +53,7 @@ _LOOK_SECONDS = 0.1  # between two attempts to get a core
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SolveJob(_Message):
+class SolveJob(BaseModel, frozen=True, extra="forbid"):
     """One attempt at an instance. `flags` make the settings.
 
     `budget_usd`: what is left for it of the budget of all, if that is less than its own limit.
@@ -74,7 +70,7 @@ class SolveJob(_Message):
     seconds: float = 3600.0
 
 
-class AttemptEnded(_Message):
+class AttemptEnded(BaseModel, frozen=True, extra="forbid"):
     """How an attempt ended. With `blame` "none", `result.json` is final."""
 
     status: Status

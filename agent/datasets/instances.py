@@ -42,7 +42,7 @@ def _check_diff(patch: str | None) -> str | None:
 
 class _Instance(BaseModel):
     # Each published set has further fields of its own (hints, dates, environments).
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
 
     instance_id: str = Field(min_length=1)
     repo: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")

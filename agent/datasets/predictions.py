@@ -11,16 +11,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.errors import ConfigurationError
 from agent.shared.files import replace_file
 
 
-class Prediction(BaseModel):
+class Prediction(BaseModel, frozen=True, strict=True, protected_namespaces=()):
     """One model's patch for one instance; None and blank text stand for no patch."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, protected_namespaces=())
 
     instance_id: str = Field(min_length=1)
     model_name_or_path: str = ""

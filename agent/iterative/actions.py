@@ -18,7 +18,7 @@ MAX_ACTIONS = 8
 
 
 class _Action(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class ListFiles(_Action):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import BudgetRefused, ConfigurationError, ReplayMismatch, UsageError
 from agent.llm.budget import Budget
@@ -26,25 +26,22 @@ from agent.types import Completion, Message, Prompt, Usage
 from agent.types.protocols import ChatModel
 
 _EXCERPT = 80  # characters of a line that a mismatch shows
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 
 # Measured times and addresses: "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
 _VARYING = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b|\b\d+(?:\.\d+)?(?= ?(?:ms|s|sec|seconds?)\b)")
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(BaseModel, frozen=True, extra="forbid"):
     """The request of a chat call."""
 
-    model_config = _STRICT
     model: str
     messages: tuple[Message, ...]
     max_output_tokens: int
 
 
-class ChatReply(BaseModel):
+class ChatReply(BaseModel, frozen=True, extra="forbid"):
     """The reply of a chat call. `masked`: it held a secret, so `text` is not what was received."""
 
-    model_config = _STRICT
     text: str
     model: str
     finish_reason: str
@@ -52,10 +49,9 @@ class ChatReply(BaseModel):
     masked: bool = False
 
 
-class ChatExchange(BaseModel):
+class ChatExchange(BaseModel, frozen=True, extra="forbid"):
     """One chat call. `sha256` is `Prompt.sha256`."""
 
-    model_config = _STRICT
     format: Literal[1] = 1
     kind: Literal["chat"] = "chat"
     sha256: str

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from agent.errors import ConfigurationError
 from sandbox import open_parent, open_regular
@@ -85,14 +85,10 @@ def _an_object(value: Any) -> Any:
     return value if isinstance(value, Mapping) else {}
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 _Names = Annotated[tuple[str, ...], BeforeValidator(_a_list)]
 
 
-class TestLists(_Part):
+class TestLists(BaseModel, frozen=True):
     """The deciding tests of one kind that met the expectation, and those that did not."""
 
     __test__ = False
@@ -104,7 +100,7 @@ class TestLists(_Part):
 _Lists = Annotated[TestLists, BeforeValidator(_an_object)]
 
 
-class TestsStatus(_Part):
+class TestsStatus(BaseModel, frozen=True):
     """The deciding tests of an instance."""
 
     __test__ = False
@@ -113,7 +109,7 @@ class TestsStatus(_Part):
     pass_to_pass: _Lists = Field(default=TestLists(), validation_alias="PASS_TO_PASS")
 
 
-class Evaluated(_Part):
+class Evaluated(BaseModel, frozen=True):
     """The evaluation of one instance. `resolved` is None if the patch was not judged."""
 
     resolved: bool | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.batch import (
     INSTANCES,
@@ -304,11 +304,7 @@ def read_exchanges(tree: RunFiles, path: tuple[str, ...]) -> list[ChatExchange]:
 # --- the figures
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CauseCount(_Model):
+class CauseCount(BaseModel, frozen=True, extra="forbid"):
     """The number of instances that ended in one way; `kinds` are more precise reasons."""
 
     group: str
@@ -317,7 +313,7 @@ class CauseCount(_Model):
     kinds: dict[str, int]
 
 
-class ReportSummary(_Model):
+class ReportSummary(BaseModel, frozen=True, extra="forbid"):
     """The figures of a report. Dollars and seconds; None stands for unknown.
 
     `finished` counts instances with a final result. `cost_usd` is the sum for instances of known

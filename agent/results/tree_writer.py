@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.repository import Kind, read_files
 from agent.types import FileChange
@@ -38,13 +38,11 @@ class FileRefused(Exception):
         self.conflict = WriteConflict(path, reason)
 
 
-class WrittenFile(BaseModel):
+class WrittenFile(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"):
     """One file. `before` is its old content and `mode` its old permissions; None: there was none.
 
     `after` is the SHA-256 of the new content; None: the file is deleted.
     """
-
-    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
 
     path: str
     before: bytes | None
@@ -52,10 +50,8 @@ class WrittenFile(BaseModel):
     mode: int | None
 
 
-class WriteRecord(BaseModel):
+class WriteRecord(BaseModel, frozen=True):
     """One write of the run `run`. `made` are folders that it makes, outer ones first."""
-
-    model_config = ConfigDict(frozen=True)
 
     root: str
     files: tuple[WrittenFile, ...]

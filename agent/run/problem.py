@@ -263,11 +263,10 @@ def _from_github(source: str, address: str, fetch: Fetch, token: str | None) -> 
 
 
 def _parse_issue(source: str, content: bytes) -> tuple[str, str | None]:
-    from pydantic import BaseModel, ConfigDict, ValidationError
+    from pydantic import BaseModel, ValidationError
 
-    class Issue(BaseModel):
-        # An issue has about a hundred other fields, which are ignored.
-        model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    # An issue has about a hundred other fields, which are ignored.
+    class Issue(BaseModel, frozen=True, strict=True):
         title: str
         body: str | None = None
 

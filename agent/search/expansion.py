@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.search.project import JsonLines
 
@@ -23,10 +23,8 @@ _WORD = re.compile(r"[^\W\d]\w{2,60}")
 _NOT_KEYWORDS = frozenset({"keywords", "json", "here", "are", "the"})
 
 
-class KeywordLine(BaseModel):
+class KeywordLine(BaseModel, frozen=True, extra="forbid"):
     """A model's keywords for one query. `key` identifies the query, the model and the prompt."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     key: str

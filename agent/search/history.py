@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.errors import RepositoryError
 from agent.repository import language_of
@@ -99,10 +99,8 @@ _FILE = re.compile(r"^\+\+\+ b/(.+)$")
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)$")
 
 
-class MemoryLine(BaseModel):
+class MemoryLine(BaseModel, frozen=True, extra="forbid"):
     """One accepted patch. `id` is the SHA-256 (hex) of issue and change; it prevents duplicates."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     id: str

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.errors import (
     BudgetExceeded,
@@ -63,10 +63,8 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-class IntentLine(BaseModel):
+class IntentLine(BaseModel, frozen=True, extra="forbid"):
     """The intents of one symbol that a model wrote. `content` is that of `content_of`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     content: str

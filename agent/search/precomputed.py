@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
@@ -54,10 +54,8 @@ MAX_TOP_K = 10_000
 _DIGITS = 12  # of a score: removes rounding errors, so that equal directions tie by id
 
 
-class VectorMeta(BaseModel):
+class VectorMeta(BaseModel, frozen=True, extra="allow", strict=True):
     """The metadata of a vector. `metadata` has everything but `tags` and `text`."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     tags: tuple[str, ...] = ()
     text: str = ""
@@ -195,11 +193,10 @@ def _as_numbers(query: ArrayLike) -> NDArray[np.float64]:
 # ----------------------------------------------------------------------------------------- agents
 
 
-class SemanticSettings(BaseModel):
+class SemanticSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The settings of one agent. Results must have all of `filter_by_tags`."""
 
     # Strict mode rejects mistakes such as "5" for a number or a string in place of a list of tags.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     agent_name: str = Field(min_length=1, max_length=200)
     top_k: int = Field(5, ge=1, le=MAX_TOP_K)

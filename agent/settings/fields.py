@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
 from agent.settings.sources import user_folder
 
@@ -112,10 +112,8 @@ MAX_TOKENS = 400_000
 """Enough for twenty steps with a long conversation; a run of one call takes about 10,000."""
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True, extra="forbid"):
     """Every setting with its default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     # The model.
     base_url: str | None = setting(None, "URL of the model server, usually .../v1.", MODEL)

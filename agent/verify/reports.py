@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
 from sandbox import Command, Ended, RunResult
@@ -281,10 +281,8 @@ def verified(data: bytes, key: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-class _Line(BaseModel):
+class _Line(BaseModel, frozen=True, extra="forbid", strict=True):
     """One line. `count` is the number of collected tests if all of them were to run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     event: Literal["begin", "start", "result", "finish"]
     id: str = ""

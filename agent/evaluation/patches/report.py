@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.datasets import InputProblem, folder_name
 from agent.results.kept import PATCH, read_model, read_patch, read_result
@@ -26,18 +26,14 @@ PatchOutcome = Literal["resolved", "unresolved", "not-applied", "empty-patch", "
 ErrorKind = Literal["", "row", "repository", "test-patch", "environment", "sandbox", "crash"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GivenIds(_Value):
+class GivenIds(BaseModel, frozen=True, extra="forbid"):
     """The ids that met and that missed the expectation, in the order of the row."""
 
     success: tuple[str, ...] = ()
     failure: tuple[str, ...] = ()
 
 
-class GivenStatus(_Value):
+class GivenStatus(BaseModel, frozen=True, extra="forbid"):
     """The given tests. The last two lists are always empty, as in the harness."""
 
     FAIL_TO_PASS: GivenIds = GivenIds()
@@ -51,7 +47,7 @@ class GivenStatus(_Value):
         return not (self.FAIL_TO_PASS.failure or self.PASS_TO_PASS.failure)
 
 
-class OwnVerdict(_Value):
+class OwnVerdict(BaseModel, frozen=True, extra="forbid"):
     """Status and verdict of `agent batch`; `same_patch`: of the prediction, not of another one."""
 
     status: str
@@ -59,7 +55,7 @@ class OwnVerdict(_Value):
     same_patch: bool = True
 
 
-class Scored(_Value):
+class Scored(BaseModel, frozen=True, extra="forbid"):
     """The result of one instance, with the fields that the harness has for it.
 
     If `outcome` is "error", `error` is the kind of problem, and the patch was not judged. `absent`
@@ -93,7 +89,7 @@ class Scored(_Value):
         return self.model_dump(mode="json", include=names | {"tests_status"}, exclude_none=True)
 
 
-class ShareWithInterval(_Value):
+class ShareWithInterval(BaseModel, frozen=True, extra="forbid"):
     """`count` of `total`, with Wilson's 95% interval of the share; None if `total` is 0."""
 
     count: int
@@ -111,7 +107,7 @@ class ShareWithInterval(_Value):
         return f"{text} ({100 * self.share:.1f}%, 95% interval {low:.1f}–{high:.1f}%)"
 
 
-class Confusion(_Value):
+class Confusion(BaseModel, frozen=True, extra="forbid"):
     """Our verdicts against the outcomes of the tests.
 
     `counts` has a row for each verdict and a column for each outcome. `verified_right` is the share
@@ -123,7 +119,7 @@ class Confusion(_Value):
     other_patches: int
 
 
-class RunReport(_Value):
+class RunReport(BaseModel, frozen=True, extra="forbid"):
     """The report of a run. The fields up to `schema_version` are those of the harness."""
 
     total_instances: int

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.datasets import GoldInstance, Insertion, PatchedFile, parse_patch
 from agent.repository import is_test_path, language_of
@@ -21,26 +21,22 @@ from agent.types.protocols import Chunker
 _TAB = 8
 
 
-class GoldLines(BaseModel):
+class GoldLines(BaseModel, frozen=True, extra="forbid"):
     """Lines of a file at the base commit, ascending, without blank lines.
 
     They are those of a function (of a class, its header; none where the chunker does not find it),
     or those of an edit: a removed line, or the lines above and below an insertion.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     path: str
     lines: tuple[int, ...]
 
 
-class Gold(BaseModel):
+class Gold(BaseModel, frozen=True, extra="forbid"):
     """The answer: `functions` are counted names, `places` their lines, `edits` those of the patch.
 
     An instance without an existing file is not scored.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()

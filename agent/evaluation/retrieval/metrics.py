@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.evaluation.retrieval.gold import Gold
 
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ContextRange(_Row):
+class ContextRange(BaseModel, frozen=True, extra="forbid"):
     """A range of lines of a file, 1-based and inclusive."""
 
     path: str
@@ -33,7 +29,7 @@ class ContextRange(_Row):
     end: int
 
 
-class BudgetContext(_Row):
+class BudgetContext(BaseModel, frozen=True, extra="forbid"):
     """The lines shown within a token budget, as in `RetrievalRow.context`."""
 
     budget: int
@@ -41,7 +37,7 @@ class BudgetContext(_Row):
     context_tokens: int
 
 
-class RetrievalRow(_Row):
+class RetrievalRow(BaseModel, frozen=True, extra="forbid"):
     """The result of retrieval for one instance, best first. `seconds` is for ranking and packing.
 
     `functions` has the 100 best. `context` has all lines that are shown, and no elided one.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.llm.recording import ChatExchange, parse_exchange
@@ -92,14 +92,12 @@ Feedback = Literal["accepted", "rejected", ""]
 _ID = re.compile(r"[0-9a-f]{8,12}")
 
 
-class RunOrigin(BaseModel):
+class RunOrigin(BaseModel, frozen=True):
     """What was solved, when and where.
 
     `key` is a hash of all that tells runs apart, in hex. `started` is UTC, ISO 8601. `changed` has
     the hashes of uncommitted files (`changed_files`). `settings` were given on the command line.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: Literal[1] = 1
     key: str

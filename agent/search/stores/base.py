@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.errors import StoreError, StoreMismatch
 
@@ -88,10 +88,8 @@ def _checked_name(name: str) -> str:
 # ------------------------------------------------------------------------------------ collections
 
 
-class CollectionMeta(BaseModel):
+class CollectionMeta(BaseModel, frozen=True, extra="forbid"):
     """What an engine keeps of a collection beside its entries. `model` names an `Embedder`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     dimension: int

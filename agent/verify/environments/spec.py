@@ -97,9 +97,7 @@ class _Project(Environment):
     ranges: tuple[_Range, ...] = ()
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _File(BaseModel, frozen=True, extra="forbid"):
     default: Environment = Environment()
     projects: dict[Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")], _Project] = {}
 

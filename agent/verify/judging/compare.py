@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.shared.files import LONGEST_ROW
@@ -252,10 +252,8 @@ IdList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 """The ids of tests in a field of a row."""
 
 
-class _Row(BaseModel):
+class _Row(BaseModel, frozen=True):
     """The fields of a row that are needed."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     fail_to_pass: IdList = Field((), alias="FAIL_TO_PASS")
     pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.types import TestRun
 from agent.verify.judging.compare import doubtful, failed, passes, suspicion
@@ -46,14 +46,12 @@ _BAD = ("failed", "error")
 _MOST_BENT = 12
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, frozen=True, extra="forbid", strict=True):
     """How a test ended in one variant. `line` and `values` are of the last assertion.
 
     In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
     ran, and not only its imports. `compared`: an assertion with values in `line` failed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     event: Literal["replay"]
     id: str
