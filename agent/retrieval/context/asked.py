@@ -269,12 +269,8 @@ class NameFinder:
         named = [*defined, *self.inner_of(path)]
         same = [chunk for chunk in named if chunk.symbol == symbol]
         # A block of tests, `describe .load`, is no definition of `load`.
-        same = same or [
-            c
-            for c in named
-            if f".{(end := _dotted(c.symbol))}".endswith(f".{symbol}")
-            and (" " in symbol or " " not in end)
-        ]
+        end = re.compile(rf"(?:{'.' if ' ' in symbol else '[^ ]'}*\.)?{re.escape(symbol)}")
+        same = same or [c for c in named if end.fullmatch(_dotted(c.symbol))]
         if same:
             yield from (self._code(chunk, defined) for chunk in same)
             return

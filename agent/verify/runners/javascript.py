@@ -183,6 +183,8 @@ def _read_with(reader: _Reader, suite: Suite, command: Command, result: RunResul
         elif path and code == "0" and not new:
             parsed.add(path, Outcome.PASSED)
     run = make_tool_run(command, result, parsed)  # its exit code says nothing of the build
+    if run.exit_code and not run.outcomes and not built.failures:
+        return run  # no test began
     outcomes = dict(sorted({**run.outcomes, **built.outcomes}.items()))
     return replace(run, outcomes=outcomes, failures={**run.failures, **built.failures})
 

@@ -182,6 +182,7 @@ def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_bu
         "package.json::the build step": Outcome.ERROR,
         "test/a.test.ts::x": Outcome.PASSED,
     }
+    assert read(bundled, report=b"\x1e\t0\nbuilt\n\x1e.\t1\n", exit_code=1).outcomes == {}
 
 
 def test_the_package_of_the_change_counts_and_a_command_is_read_for_its_runner() -> None:
