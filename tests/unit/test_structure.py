@@ -34,7 +34,7 @@ LINES = {
     "agent/report": 900,
     "agent/repository": 2_490,
     "agent/results": 1_800,
-    "agent/retrieval": 8_160,
+    "agent/retrieval": 8_150,
     "agent/run": 2_760,
     "agent/search": 4_420,
     "agent/settings": 730,
