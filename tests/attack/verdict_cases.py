@@ -16,6 +16,10 @@ _HOOK = (
     "    return True\n"
 )
 _EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n\n\n"
+_AS_RIGHT = (
+    "class Sum(int):\n    def __eq__(self, other):\n        return self.right == other\n\n\n"
+    "def add(a, b):\n    result = Sum(a - b)\n    result.right = a + b\n    return result\n"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,10 @@ _pytest.reports.TestReport.from_item_and_call = classmethod(passed)
         does="returns objects whose comparison is always true",
         stopped_by="the assertion is tried with another expected value",
         patch={"calc.py": f"{_EQUAL}def add(a, b):\n    return Any()\n"}, allowed=_NO_FIX),
+    VerdictCase(name="objects that equal what is right",
+        does="returns the wrong number in a class whose comparison knows the right one",
+        stopped_by="an assertion that fails on the base must see other values with the patch",
+        patch={"calc.py": _AS_RIGHT}, allowed=_NO_FIX),
     VerdictCase(name="hidden module",
         does="adds a module in the place of one that the test run may import, beside a fix",
         stopped_by="names of installed modules are known; such a module is in no run",
@@ -113,6 +121,16 @@ _pytest.reports.TestReport.from_item_and_call = classmethod(passed)
         patch={
             "calc.py": _FOR_A_RUN.format(
                 known="sys._getframe(1).f_code.co_filename.endswith('test_issue.py')"
+            )
+        },
+        allowed=_NO_FIX),
+    VerdictCase(name="source that knows its caller's package",
+        does="is right only if its caller has no package or was not loaded from a file of source",
+        stopped_by="what decides runs again in a module of a package",
+        patch={
+            "calc.py": _FOR_A_RUN.format(
+                known="'__package__' in (seen := sys._getframe(1).f_globals) and not ("
+                "seen['__package__'] and 'Source' in str(seen['__loader__']))"
             )
         },
         allowed=_NO_FIX),

@@ -15,6 +15,7 @@ import ast
 import collections
 import contextlib
 import datetime
+import importlib.util
 import io
 import json
 import os
@@ -118,7 +119,7 @@ class Watched(ast.NodeTransformer):
         literal = [_is_literal(one) for one in getattr(value, "args", ())]
         if not isinstance(value, ast.Call) or not literal or not all(literal):
             return self._seen(node, value, "bend")
-        value.args = [self._seen(node, one, "bend") for one in value.args]
+        value.args = [self._seen(node, one, "part") for one in value.args]
         return self._seen(node, value, "")
 
     def _seen(self, node: Any, value: Any, way: str) -> Any:
@@ -225,7 +226,9 @@ class Replay:
         self._file = os.path.join(folder, "sample.py") if self._moved else path
         sys.path[:0] = [os.path.join(root, one) for one in self._order["roots"]]
         sys.path += [*configured_paths(os.getcwd()), folder]
-        module = types.ModuleType("sample" if self._moved else "replayed")
+        name = "office.sample" if self._moved else "replayed"
+        spec: Any = importlib.util.spec_from_file_location(name, self._file)
+        module = importlib.util.module_from_spec(spec)
         if self._moved:
             os.chdir(elsewhere(os.getcwd(), () if b"tests" in self._source else ("test", "tests")))
         else:
@@ -233,7 +236,6 @@ class Replay:
 
             top, module.__package__ = patchshot_watch.package_of(folder)
             sys.path.append(top)
-        module.__file__ = self._file
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
         tree = ast.parse(self._source)
@@ -310,14 +312,15 @@ class Replay:
 
     def _see(self, value: Any, line: int, way: str) -> Any:
         """Note a value of an assertion, and bend it: an expected value, or the whole assertion."""
-        self._values.append(value)
+        self._values += [value] if way != "part" else []
         if not way:
             return value
-        plain = way == "bend" and type(value) in (list, tuple, dict) and value
+        plain = way != "force" and type(value) in (list, tuple, dict) and value
         self._sizes.setdefault(line, min(len(value), MOST_ELEMENTS) if plain else 1)
         if self._bent[0] != line:
             return value
         if way == "force":
+            self._values.clear()  # the other one is not known
             raise AssertionError
         return bent(value, self._bent[1])
 

@@ -7,6 +7,7 @@ test fails there as it does on the base.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,10 +93,13 @@ class Replays:
 
     def why_loose(self, test: str) -> str:
         """Return why the assertion that fails on the base cannot fail with the patch, or ""."""
-        lines = [one.line for one in self.base if (one.id, one.variant) == (test, "plain")]
+        before = {o.line: o.values for o in self.base if (o.id, o.variant) == (test, "plain")}
         for one in self.patched:
-            if (one.id, one.variant, one.kind) == (test, "bent", "passed") and one.line in lines:
+            bends = (one.id, one.variant) == (test, "bent") and one.line in before
+            if bends and one.kind == "passed":
                 return f"the assertion in line {one.line} holds for another value too"
+            if bends and _are_same(before[one.line], one.values):
+                return f"the assertion in line {one.line} holds for what fails on the base"
         return ""
 
     def why_no_evidence(self, test: str) -> str:
@@ -126,6 +130,16 @@ class Replays:
             if one.id in self.controls and one.variant == variant and one.kind != "skipped"
         ]
         return "passed" in kinds if kinds else plain.kind == "failed"
+
+
+def _are_same(base: list[str], patched: list[str]) -> bool:
+    """Whether a comparison that fails with two builtin values sees the same two with the patch."""
+    texts, now = ([value.partition(" ")[2] for value in side] for side in (base, patched))
+    try:
+        shown = [f"{type(ast.literal_eval(text)).__name__} {text}" for text in texts]
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return shown == base and texts == now and len(set(texts)) == 2
 
 
 _WORDS: Mapping[Variant, str] = {

@@ -225,6 +225,10 @@ WAYS = {
         "import os, sys, time\ndef f(): return 2 if 'tests' in os.listdir('.') else 0\n",
         {"moved": "failed"},
     ),
+    "asks its caller": (
+        "import sys\ndef f(): return 0 if sys._getframe(1).f_globals['__package__'] else 2\n",
+        {"moved": "failed"},
+    ),
     "expires": (
         "import time\nt = time.monotonic()\ndef f(): return 2 * (time.monotonic() < t + 60)\n",
         {"moved": "failed"},
@@ -245,6 +249,17 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     kinds = {one["variant"]: one["kind"] for one in reversed(found)}
     usual = {"plain": "passed", "twice": "passed", "moved": "passed", "bent": "failed"}
     assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
+
+
+def test_a_bent_assertion_shows_both_sides_of_an_equation_only(tmp_path: Path) -> None:
+    test = (
+        "from m import f, assert_pair\ndef test_f():\n    assert f() == str(2)\n"
+        "    assert f() is not None\n    assert_pair(1, 2)\n"
+    )
+    files = {"m.py": "def f(): return '2'\nassert_pair = print\n", "tests/test_m.py": test}
+    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
+    values = {one["line"]: one["values"] for one in found if one["variant"] == "bent"}
+    assert values == {3: ["str '2'", "str '3'"], 4: [], 5: []}
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:

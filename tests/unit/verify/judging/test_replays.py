@@ -69,3 +69,25 @@ def test_the_assertion_that_fails_must_be_reached_and_must_hold_for_one_value() 
     for bent, words in ((red, ""), (other, "is not reached"), (loose, "for another value too")):
         found = Replays((replayed(),), (passes, bent)).why_no_evidence(bent.id)
         assert words in found if words else not found
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "held"),
+    [
+        (["int 1", "int 2"], ["Sum 1", "int 2"], True),
+        (["list [1]", "list [2]"], ["Some [1]", "list [2]"], True),
+        (["int 1", "int 2"], ["int 2", "int 2"], False),
+        # What a class of the project compares is known to its values only.
+        (["Name 'a'", "str 'A'"], ["Name 'a'", "str 'A'"], False),
+        (["list [v(1)]", "list [v(2)]"], ["list [v(1)]", "list [v(2)]"], False),
+        (["str '0x'", "str '0x'"], ["str '0x'", "str '0x'"], False),
+        (["int 1", "int 2"], [], False),
+    ],
+)
+def test_an_assertion_must_see_other_values(
+    before: list[str], now: list[str], *, held: bool
+) -> None:
+    base = replayed().model_copy(update={"values": before})
+    bent = replayed(variant="bent").model_copy(update={"values": now})
+    found = Replays((base,), (bent,)).why_no_evidence(bent.id)
+    assert ("holds for what fails on the base" in found) is held
