@@ -85,45 +85,46 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
 _RETRIABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)} - {501, 505})
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def worded(pattern: str) -> re.Pattern[str]:
+    """A pattern of words in any case, across line breaks."""
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
 # Wordings of OpenAI, Anthropic, vLLM, llama.cpp, Ollama, Groq and TensorRT-LLM servers.
-_CONTEXT = _words(
+_CONTEXT = worded(
     r"context[_ -]?(length|window|size)|maximum context|exceed_context|too many (input )?tokens"
     r"|(prompt|input|request|message)s? (is |are )?too (long|large)|reduce the length"
     r"|maximum (input|prompt|sequence) length|input length|token limit exceeded|string_above_max"
     r"|must have (less|fewer) than [\d,_]+ tokens"
 )
-_MODEL = _words(
+_MODEL = worded(
     r"not a valid model|(invalid|unknown|unsupported) model\b|no such model"
     r"|models?\b.{0,120}(not[_ ](be )?(found|exist|available|supported|loaded|served)"
     r"|does ?n.t exist|unavailable)|model[_ ]not[_ ]found|no (endpoints|allowed providers)"
 )
-_CREDIT = _words(
+_CREDIT = worded(
     r"insufficient[_ ](quota|credit|balance|funds)|credit balance is too low|exceeded your current"
     r" quota|billing|payment required"
 )
 # The budget of one run, as the miners' proxies and LiteLLM keep it. Anthropic's `budget_tokens` is
 # something else.
-_BUDGET = _words(
+_BUDGET = worded(
     r"\bbudget\b|budget[_ ]exceeded|cost limit|maximum cost|already made too many requests"
 )
-_BUDGET_SPENT = _words(
+_BUDGET_SPENT = worded(
     r"(budget|cost limit)\b.{0,60}(exceeded|exhausted|reached|spent)|exceed\w* .{0,30}budget"
 )
 # A run that the miners' proxy does not know, or that is over.
-_RUN = _words(
+_RUN = worded(
     r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists"
     r"|run_id.*valid uuid|valid uuid.*run_id"
 )
-_WRONG_PATH = _words(r"unexpected endpoint|unknown (request )?(url|endpoint|route)")
-_KEY = _words(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed")
+_WRONG_PATH = worded(r"unexpected endpoint|unknown (request )?(url|endpoint|route)")
+_KEY = worded(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed")
 # The status of the provider behind a proxy, as the proxy words it: "request: 413 - {".
 _UPSTREAM = re.compile(r"\b([45]\d\d) - ")
 # Words of a request that fails each time, for errors that come without a status.
-_REQUEST_FAULT = _words(
+_REQUEST_FAULT = worded(
     r"response_format|json_schema|json_object|max_(completion_)?tokens|temperature|invalid"
     r"|unsupported|validation"
 )
@@ -132,7 +133,7 @@ _REQUEST_FAULT = _words(
 _RULES: tuple[tuple[str, frozenset[int], re.Pattern[str] | None], ...] = (
     ("too long", frozenset({413}), None),
     # More tokens in one request than in a minute's share: waiting cannot help.
-    ("too long", frozenset({429}), _words("request too large")),
+    ("too long", frozenset({429}), worded("request too large")),
     ("too long", frozenset({400, 422, 500}), _CONTEXT),
     ("budget", frozenset({429}), _BUDGET),
     ("budget", frozenset({400, 402, 403}), _BUDGET_SPENT),
@@ -350,15 +351,15 @@ _NUMBER = r"(\d[\d,_]{0,12})"
 
 # Wordings of OpenAI, OpenRouter and vLLM, of Anthropic, and of llama.cpp. Others state no limit.
 _LIMITS = (
-    _words(rf"maximum context length (?:is|of)\D{{0,12}}{_NUMBER}"),
-    _words(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}[^>]{{0,60}}> {_NUMBER}"),
-    _words(rf"context (?:size|window|length|limit) (?:is |of |\()?(?:only )?{_NUMBER}"),
+    worded(rf"maximum context length (?:is|of)\D{{0,12}}{_NUMBER}"),
+    worded(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}[^>]{{0,60}}> {_NUMBER}"),
+    worded(rf"context (?:size|window|length|limit) (?:is |of |\()?(?:only )?{_NUMBER}"),
 )
 _COUNTS = (
-    _words(rf"{_NUMBER} (?:in the messages|of text input|input tokens)"),
-    _words(rf"(?:resulted in|request has|request \() ?{_NUMBER}"),
-    _words(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}"),
-    _words(rf"requested (?:about )?{_NUMBER} tokens"),
+    worded(rf"{_NUMBER} (?:in the messages|of text input|input tokens)"),
+    worded(rf"(?:resulted in|request has|request \() ?{_NUMBER}"),
+    worded(rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}"),
+    worded(rf"requested (?:about )?{_NUMBER} tokens"),
 )
 _LARGEST = 100_000_000  # no model has a larger window
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +63,7 @@ def apply_changes(
     overlap. `journal` is the folder of the journal; `run` names the write for `undo_changes`.
     """
     records = _Journal(journal, operations or FileOperations())
-    try:
-        with records.locked():
-            _take_back_all(root, records)
-            return _apply(changes, root, records, run)
-    except OSError as error:
-        return WriteOutcome(conflicts=(_conflict_of(error, journal),))
+    return _written(root, records, lambda: _apply(changes, root, records, run))
 
 
 def undo_changes(
@@ -79,12 +74,16 @@ def undo_changes(
     A file that has changed since is a conflict. Raises RepositoryError if there is no such write.
     """
     records = _Journal(journal, operations or FileOperations())
+    return _written(root, records, lambda: _undo(root, run, records))
+
+
+def _written(root: Path, records: _Journal, write: Callable[[], WriteOutcome]) -> WriteOutcome:
     try:
         with records.locked():
             _take_back_all(root, records)
-            return _undo(root, run, records)
+            return write()
     except OSError as error:
-        return WriteOutcome(conflicts=(_conflict_of(error, journal),))
+        return WriteOutcome(conflicts=(_conflict_of(error, records.folder),))
 
 
 def finish_interrupted(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -108,11 +108,6 @@ class _Extent:
     end: int
     indent: int
 
-    @property
-    def depth(self) -> tuple[int, int]:
-        """Inner definitions are greater."""
-        return self.start, -self.end
-
 
 class FileOutline:
     """The definitions of one file, by name and by line."""
@@ -161,7 +156,7 @@ class FileOutline:
 
     def _around(self, first: int, last: int) -> _Extent | None:
         inside = [e for e in self._extents if e.start <= first and last <= e.end]
-        return max(inside, key=lambda extent: extent.depth, default=None)
+        return _innermost(inside)
 
     def _around_insertion(self, insertion: Insertion) -> _Extent | None:
         """Return the definition around an insertion. At the end of a body, indentation decides."""
@@ -174,7 +169,7 @@ class FileOutline:
         ending = [e for e in self._extents if e.end == before and e.indent < insertion.indent]
         if inside is not None:
             ending.append(inside)
-        return max(ending, key=lambda extent: extent.depth, default=None)
+        return _innermost(ending)
 
     def _extent(self, number: int) -> _Extent:
         chunk = self.definitions[number]
@@ -189,6 +184,10 @@ class FileOutline:
 
     def _is_blank(self, number: int) -> bool:
         return not (1 <= number <= len(self._lines) and self._lines[number - 1].strip())
+
+
+def _innermost(extents: Sequence[_Extent]) -> _Extent | None:
+    return max(extents, key=lambda extent: (extent.start, -extent.end), default=None)
 
 
 def _indent_of(chunk: Chunk) -> int:

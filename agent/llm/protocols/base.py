@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
+from agent.llm.failures import Failure, worded
 from agent.llm.prices import Price
 from agent.llm.replies import ReadReply
 
 if TYPE_CHECKING:
-    from agent.llm.failures import Failure
     from agent.types import Message, ToolDialogue
 
 
@@ -69,26 +68,22 @@ class ChatProtocol(Protocol):
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None: ...
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
 # How servers name a field that they refuse. Ollama says "does not support tools", OpenRouter "No
 # endpoints found that support tool use", vLLM names its option --enable-auto-tool-choice, and
 # llama.cpp says, with 500, that the "tools param requires --jinja flag".
 _NAMES = {
-    "caching": _words("cache_control"),
-    "effort": _words("reasoning|effort|output_config"),
-    "tools": _words(r"\btools?\b|tool_c|function|input_schema"),
-    "format": _words(
+    "caching": worded("cache_control"),
+    "effort": worded("reasoning|effort|output_config"),
+    "tools": worded(r"\btools?\b|tool_c|function|input_schema"),
+    "format": worded(
         r"response[_ ]format|output_(config|format)|json[_ ]?(schema|object|mode)"
         r"|structured[_ ]output|schema|grammar"
     ),
-    "temperature": _words("temperature"),
+    "temperature": worded("temperature"),
 }
 # "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
 # the maximum allowed number of output tokens" (Anthropic).
-_OUTPUT_LIMIT = _words(r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)")
+_OUTPUT_LIMIT = worded(r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)")
 
 
 @dataclass(frozen=True, slots=True)

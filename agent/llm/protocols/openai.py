@@ -251,9 +251,7 @@ def bearer(endpoint: Endpoint) -> Mapping[str, str]:
 
 def price_a_token(row: Mapping[str, Any]) -> Price | None:
     """The price of a listed model as OpenRouter gives it: dollars a token, as text."""
-    pricing = row.get("pricing")
-    if not isinstance(pricing, dict):
-        return None
+    pricing = mapping(row.get("pricing"))
     prompt, completion = (_dollars(pricing.get(name)) for name in ("prompt", "completion"))
     if prompt is None or completion is None:
         return None
@@ -275,12 +273,8 @@ def _model(row: Any, price: PriceReader) -> ModelInfo | None:
     name = row.get("id") or row.get("name")
     if not isinstance(name, str) or not name.strip():
         return None
-    window = next((row[key] for key in _WINDOWS if _is_size(row.get(key))), None)
+    window = next(filter(None, (count(row.get(key)) for key in _WINDOWS)), None)
     return ModelInfo(one_line(name, _LONGEST_NAME), window, price(row))
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _dollars(value: Any) -> float | None:
