@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,8 @@ class Engine:
 
     def kill(self, name: str) -> None:
         """Kill a container, which then removes itself. A missing container is no error."""
-        try:
+        with suppress(SandboxError):  # `remove` finds out whether it is gone
             self.ask("kill", name)
-        except SandboxError:
-            pass  # `remove` finds out whether it is gone
 
     def remove(self, name: str) -> None:
         """Kill a container and delete it. Raises SandboxError when it stays."""

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -114,11 +114,8 @@ def make_directory(root: Path, path: str) -> None:
 def make_link(root: Path, path: str, points_to: str) -> None:
     """Make `path` below `root` a symbolic link, unless it exists. Raises OSError."""
     *parents, name = split_path(path)
-    with _opened(root, parents, create=True) as directory:
-        try:
-            os.symlink(points_to, name, dir_fd=directory)
-        except FileExistsError:
-            pass
+    with _opened(root, parents, create=True) as directory, suppress(FileExistsError):
+        os.symlink(points_to, name, dir_fd=directory)
 
 
 def is_file(root: Path, path: str) -> bool:
@@ -183,10 +180,8 @@ def _is_executable(directory: int, name: str) -> bool:
 
 
 def _unlink(directory: int, name: str) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        pass
 
 
 def _remove_if_empty(root: Path, parts: list[str]) -> bool:
@@ -232,7 +227,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _quietly(*argv: str) -> None:
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):  # the next start sweeps what stays
         subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
@@ -241,8 +236,6 @@ def _quietly(*argv: str) -> None:
             timeout=_REMOVE_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        pass  # the next start sweeps what stays
 
 
 def _is_own_directory(path: Path) -> bool:

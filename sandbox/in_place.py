@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
@@ -96,10 +97,8 @@ def run_in_place(
 
         def kill() -> None:
             """Kill the process group first, then what left it and so became our child."""
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             process.wait()
             kill_everything(process.pid, f"{MARKER}={mark}")
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -73,18 +74,14 @@ class ReportPipe:
         self._writer: int | None = os.open(path, os.O_WRONLY | flags)
         # Anybody may write and nobody read. The private directory around it keeps others out.
         path.chmod(0o222)
-        try:
+        with suppress(PermissionError):  # too many pipes of this user (pipe-user-pages-soft)
             fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        except PermissionError:
-            pass  # this user has too many pipes already (pipe-user-pages-soft)
 
     def read(self) -> bytes:
         """Return what was written up to now."""
-        try:
+        with suppress(BlockingIOError):
             while data := os.read(self.reader, _PIECE_BYTES):
                 self.capture.feed(data)
-        except BlockingIOError:
-            pass
         return self.capture.value()
 
     def seal(self) -> None:
@@ -155,10 +152,8 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         assert self._popen.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # somebody has killed the guard
             self._popen.stdin.write(b"\n")
-        except BrokenPipeError:
-            pass  # somebody has killed the guard
         self._popen.stdin.close()
         self._popen.wait()
 

@@ -278,7 +278,6 @@ class Driver:
     # --- judging
 
     def _take(self, running: _Running, ended: AttemptEnded) -> None:
-        """Act on the end of an attempt."""
         job, position = running.job, running.position
         name, blame, status = job.task.instance_id, ended.blame, ended.status
         self.spending[name] = read_spending(Path(job.folder))

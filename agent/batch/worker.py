@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
+from agent.llm import own_redactor
 from agent.llm.recording import ReplyGate, ReplyRecording
 from agent.results import kept
 from agent.run.record import Ledger, RunRecord, make_record
@@ -192,7 +193,7 @@ def main() -> None:
     folder = Path(job.folder)
     with locked(folder / kept.LOCK, wait=True):
         ended = asyncio.run(_attempt(job, folder, source))
-        ended = ended.model_copy(update={"message": _redactor()(ended.message)})
+        ended = ended.model_copy(update={"message": own_redactor()(ended.message)})
         replace_file(folder / ENDED, [ended.model_dump_json().encode(), b"\n"])
 
 
@@ -217,7 +218,7 @@ async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnde
     except asyncio.CancelledError:
         return STOPPED
     except Exception as error:  # noqa: BLE001  (the last line: a bug must end in one line too)
-        say(_redactor()(traceback.format_exc()))
+        say(own_redactor()(traceback.format_exc()))
         reason = f"{type(error).__name__}: {error}"
         return AttemptEnded(status=Status.CRASHED, blame="crash", message=reason)
 
@@ -236,7 +237,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
         settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: kept.write_patch(folder, patch.diff))
-    reporter = cast("Reporter", PlainReporter(verbose=True, redact=_redactor()))
+    reporter = cast("Reporter", PlainReporter(verbose=True, redact=own_redactor()))
     begun = time.monotonic()
     snapshot = take_snapshot(
         Path(job.repository),
@@ -246,7 +247,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     ledger.spend("snapshot", time.monotonic() - begun)
     _watch(gate, source)
     record = await _run(problem, snapshot, settings, reporter, ledger, gate, job.task.repo)
-    record = record.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
+    record = record.as_printed(accept_unverified=settings.accept_unverified, redact=own_redactor())
     best = ledger.best.patch if ledger.best else None
     kept.write_result(folder, record, best.diff if best else b"")
     return AttemptEnded(
@@ -315,13 +316,6 @@ def _watch(gate: ReplyGate, source: BinaryIO) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-def _redactor() -> Callable[[str], str]:
-    from agent.llm import Redactor
-    from agent.settings import secret_values
-
-    return Redactor(secret_values())
 
 
 class SlotSandbox:

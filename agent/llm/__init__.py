@@ -22,6 +22,7 @@ from agent.llm.prices import Price as Price
 from agent.llm.prices import find_price as find_price
 from agent.llm.prices import read_price as read_price
 from agent.llm.redaction import Redactor as Redactor
+from agent.llm.redaction import own_redactor as own_redactor
 from agent.llm.server import REQUEST_SECONDS as REQUEST_SECONDS
 from agent.llm.server import Demand as Demand
 from agent.llm.server import ModelServer as ModelServer

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import SecretStr
 
+from agent.settings import secret_values
 from agent.shared.secrets import MASK as REMOVED
 
 MASK = "***"
@@ -127,6 +128,11 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
             start, end = merged[-1][0], max(merged.pop()[1], end)
         merged.append((start, end))
     return merged
+
+
+def own_redactor(*more: str) -> Redactor:
+    """What masks the keys that this process was given, and `more`."""
+    return Redactor((*secret_values(), *more))
 
 
 def redact(text: str, key: SecretStr | None = None) -> str:

@@ -174,11 +174,10 @@ def solve(task: Mapping[str, Any], channel: Channel) -> None:
 
 def make_reporter() -> Reporter:
     """Lines on stderr, with keys masked."""
-    from agent.llm import Redactor
-    from agent.settings import secret_values
+    from agent.llm import own_redactor
     from agent.shared.console import PlainReporter
 
-    return cast("Reporter", PlainReporter(verbose=True, redact=Redactor(secret_values())))
+    return cast("Reporter", PlainReporter(verbose=True, redact=own_redactor()))
 
 
 def _snapshot(

@@ -97,7 +97,6 @@ class InstancePage:
 
 
 def _pages(run: ReportRun, clean: Cleaner, *, bodies: bool) -> Iterator[InstancePage]:
-    """Yield the page of each instance."""
     share = min(_MOST, max(_LEAST, _TOTAL // max(1, len(run.rows))))
     tree = run.files
     for row in run.rows:

@@ -65,11 +65,10 @@ class Connections:
 
     def __post_init__(self, record: Path | None, replay: Path | None) -> None:
         if record is not None:
-            from agent.llm import Redactor
+            from agent.llm import own_redactor
             from agent.llm.recording import open_recording
-            from agent.settings import secret_values
 
-            self._recording = open_recording(record, Redactor(secret_values()).known)
+            self._recording = open_recording(record, own_redactor().known)
             self.stack.callback(self._recording.close)
         if replay is not None:
             from agent.llm.recording import ReplayingChatModel
@@ -89,8 +88,7 @@ class Connections:
         """Make the model of the settings, or of the server's list, or replay a recording; return it
         with the price that its server reports, else that of the table.
         """
-        from agent.llm import HttpChatModel, RedactedChatModel, Redactor, Retrier, find_price
-        from agent.settings import secret_values
+        from agent.llm import HttpChatModel, RedactedChatModel, Retrier, find_price, own_redactor
 
         if self._replaying is not None:
             return self._replaying, find_price(self._replaying.model)
@@ -111,7 +109,7 @@ class Connections:
             on_text=count if self.streaming else lambda _: None,
         )
         key = chosen.api_key.get_secret_value() if chosen.api_key else ""
-        redacted = RedactedChatModel(model, Redactor((*secret_values(), key)))
+        redacted = RedactedChatModel(model, own_redactor(key))
         return redacted, resolved.price or find_price(model.model)
 
     async def _resolved(self, settings: Settings, chosen: Endpoint, retrier: Retrier) -> Resolved:

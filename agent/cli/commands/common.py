@@ -18,7 +18,7 @@ import click
 
 from agent.errors import ConfigurationError, PatchshotError, Status, UsageError
 from agent.run.record import Ledger, RunRecord, StageTimer, make_record
-from agent.settings import environment, load, secret_values, work_tree_of
+from agent.settings import environment, load, work_tree_of
 from agent.shared.terminal import counted, inert, inert_json, say
 from agent.types.events import Notice
 
@@ -151,9 +151,9 @@ def reporting(*, quiet: bool, verbose: bool = False, warn: bool = False) -> Iter
 
 def make_redactor() -> Callable[[str], str]:
     """Return a function that masks the keys of this process and other likely secrets."""
-    from agent.llm import Redactor
+    from agent.llm import own_redactor
 
-    return Redactor(secret_values())
+    return own_redactor()
 
 
 def load_problem(source: str, *, text: bool = False) -> Problem:

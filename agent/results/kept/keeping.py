@@ -234,10 +234,9 @@ def _size(folder: Path) -> int:
 
 
 def _hider() -> Callable[[str], str]:
-    from agent.llm import Redactor
-    from agent.settings import secret_values
+    from agent.llm import own_redactor
     from agent.shared.secrets import mask_secrets
 
-    known = Redactor(secret_values()).known
+    known = own_redactor().known
     # A receipt repeats the same few names and words thousands of times.
     return lru_cache(maxsize=4096)(lambda text: mask_secrets(known(text)).text)

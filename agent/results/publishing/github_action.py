@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.errors import ConfigurationError, ForgeError, PatchshotError, Status
-from agent.llm import Redactor
+from agent.llm import own_redactor
 from agent.results.publishing.forge import Forge, find_forge
 from agent.results.publishing.publication import describe_result
 from agent.run.record import RunRecord
-from agent.settings import secret_values
 from agent.shared.terminal import say
 
 # A job on GitHub ends after this time; `agent solve` has a time limit of its own.
@@ -55,7 +54,7 @@ def _run(given: Mapping[str, str]) -> int:
     result = _solve(f"{project}#{number}" if number else "-", issue, mode, given)
     url = result.published.pull_request if result.published else None
     _tell(given, "GITHUB_OUTPUT", f"verdict={result.verdict or ''}\npull-request={url or ''}\n")
-    text = Redactor(secret_values())(describe_result(result, with_diff=True))
+    text = own_redactor()(describe_result(result, with_diff=True))
     _tell(given, "GITHUB_STEP_SUMMARY", text)
     if result.status in _BROKEN:
         return result.exit_code

@@ -146,16 +146,13 @@ class TreeSitterChunker:
         if language in _SCRIPTED:
             text = _script(text)
         data = text.encode("utf-8", "replace")
-        parser = self._parser(language, grammar)
+        if language not in self._parsers:
+            self._parsers[language] = make_parser(grammar)
+        parser = self._parsers[language]
         tree = None if parser is None else _parsed(parser, data)
         if tree is None:
             return None
         return Outliner(language, data.split(b"\n"), inside=inside).collect(tree.root_node)
-
-    def _parser(self, language: str, grammar: Grammar) -> Parser | None:
-        if language not in self._parsers:
-            self._parsers[language] = make_parser(grammar)
-        return self._parsers[language]
 
 
 def make_parser(grammar: Grammar) -> Parser | None:

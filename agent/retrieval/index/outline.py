@@ -550,7 +550,6 @@ def _receiver(node: Node) -> str:
 
 
 def _class_name(node: Node) -> str:
-    """Return the class's name."""
     name = node.child_by_field_name("name")
     if name is None and node.type == "impl_item":
         name = node.child_by_field_name("type")
