@@ -23,7 +23,7 @@ GOALS = {"lines": 58_000, "modules": 300, "modules that solve loads": 190, "test
 
 LINES = {
     "agent/api.py agent/errors.py agent/__init__.py agent/__main__.py agent/patchshot.py": 510,
-    "agent/batch": 1_670,
+    "agent/batch": 1_660,
     "agent/cli": 3_490,
     "agent/datasets": 510,
     "agent/evaluation": 2_000,
@@ -31,7 +31,7 @@ LINES = {
     "agent/llm": 3_600,
     "agent/miner": 900,
     "agent/patching": 5_170,
-    "agent/report": 900,
+    "agent/report": 890,
     "agent/repository": 2_490,
     "agent/results": 1_800,
     "agent/retrieval": 8_150,
@@ -42,7 +42,7 @@ LINES = {
     "agent/types": 920,
     "agent/verify": 9_560,
     "agent/wiring": 1_240,
-    "sandbox": 4_360,
+    "sandbox": 4_350,
 }
 MOST_MODULES = 272
 MOST_LOADED = 190
