@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
 
 from pydantic import BaseModel
 
@@ -237,7 +237,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
         settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: kept.write_patch(folder, patch.diff))
-    reporter = cast("Reporter", PlainReporter(verbose=True, redact=own_redactor()))
+    reporter = PlainReporter(verbose=True, redact=own_redactor())
     begun = time.monotonic()
     snapshot = take_snapshot(
         Path(job.repository),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import (
     BudgetExceeded,
@@ -177,7 +177,7 @@ def make_reporter() -> Reporter:
     from agent.llm import own_redactor
     from agent.shared.console import PlainReporter
 
-    return cast("Reporter", PlainReporter(verbose=True, redact=own_redactor()))
+    return PlainReporter(verbose=True, redact=own_redactor())
 
 
 def _snapshot(

@@ -26,7 +26,7 @@ from pydantic_core import from_json
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
-from agent.shared.console import PlainReporter, QuietReporter
+from agent.shared.console import PlainReporter
 from agent.shared.secrets import mask_secrets
 from agent.shared.terminal import counted
 from agent.types.events import Notice, StageProgress
@@ -263,7 +263,7 @@ class SemanticContextRetriever:
     """Searches a folder by settings that each call gives; `verbose` prints what loading notices."""
 
     def __init__(self, cache_dir: str | Path, verbose: bool = False) -> None:
-        index = load_vectors(Path(cache_dir), PlainReporter() if verbose else QuietReporter())
+        index = load_vectors(Path(cache_dir), PlainReporter() if verbose else lambda _: None)
         self._retriever = SemanticRetriever(index, ())
 
     def __len__(self) -> int:

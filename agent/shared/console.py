@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from agent.shared.terminal import counted, inert, say, unfiltered
@@ -14,6 +15,8 @@ from agent.types.events import Event, ModelCall, Notice, StageFinished, StagePro
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+
+    from agent.types.protocols import Reporter
 
 # A phrase for each running stage.
 _DOING = {
@@ -40,13 +43,6 @@ _SECONDS_A_LINE = 1.0
 """Least time between lines of progress where stderr is no terminal."""
 
 Redact = Callable[[str], str]
-
-
-class QuietReporter:
-    """The reporter of `--quiet`."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Drop the event."""
 
 
 class PlainReporter:
@@ -194,15 +190,14 @@ def call_in_words(call: ModelCall) -> str:
     return f"{call.kind} {what} {call.model}: {', '.join(facts)}{error}"
 
 
-def reporter_for(
-    *, quiet: bool, verbose: bool = False, redact: Redact = str
-) -> QuietReporter | PlainReporter | TerminalReporter:
-    """Return the reporter for this stderr. All texts pass through `redact`."""
-    if quiet:
-        return QuietReporter()
+@contextmanager
+def open_reporter(*, verbose: bool, redact: Redact) -> Iterator[Reporter]:
+    """Yield the reporter for this stderr. All texts pass through `redact`."""
     if not sys.stderr.isatty():
-        return PlainReporter(verbose=verbose, redact=redact)
+        yield PlainReporter(verbose=verbose, redact=redact)
+        return
     from rich.console import Console
 
     console = Console(file=unfiltered(sys.stderr))
-    return TerminalReporter(console, verbose=verbose, redact=redact)
+    with TerminalReporter(console, verbose=verbose, redact=redact) as reporter:
+        yield reporter

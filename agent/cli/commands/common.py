@@ -9,10 +9,10 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -133,20 +133,19 @@ def reporting(*, quiet: bool, verbose: bool = False, warn: bool = False) -> Iter
 
     `verbose` shows each model call. With `warn`, `quiet` silences progress but not warnings.
     """
-    from agent.shared.console import TerminalReporter, reporter_for
+    from agent.shared.console import open_reporter
 
     redact = make_redactor()
 
     def say_warnings(event: Event) -> None:
-        if isinstance(event, Notice) and event.level == "warning":
+        if warn and isinstance(event, Notice) and event.level == "warning":
             say(f"warning: {redact(event.message)}")
 
-    if quiet and warn:
+    if quiet:
         yield say_warnings
         return
-    reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
-    with reporter if isinstance(reporter, TerminalReporter) else nullcontext():
-        yield cast("Reporter", reporter)
+    with open_reporter(verbose=verbose, redact=redact) as reporter:
+        yield reporter
 
 
 def make_redactor() -> Callable[[str], str]:

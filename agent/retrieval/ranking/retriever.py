@@ -93,10 +93,8 @@ def _with_bonus(ranked: Ranked, problem: Problem, bonus: float, *, files: bool) 
         return _with_reason(scored, Reason("filename", bonus, f"{name} is in the problem"))
 
     chunks = in_order(_raised(scored, scored.chunk.path) for scored in ranked.chunks)
-    if files:
-        named = files_in_order(_raised(file, file.path) for file in ranked.files)
-        return replace(ranked, chunks=chunks, files=named)
-    return replace(ranked, chunks=chunks)
+    named = files_in_order(_raised(file, file.path) for file in ranked.files)
+    return replace(ranked, chunks=chunks, files=named if files else ranked.files)
 
 
 _Scored = TypeVar("_Scored", ScoredChunk, ScoredFile)
