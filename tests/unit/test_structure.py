@@ -38,7 +38,7 @@ LINES = {
     "agent/run": 2_760,
     "agent/search": 4_420,
     "agent/settings": 730,
-    "agent/shared": 1_880,
+    "agent/shared": 1_870,
     "agent/types": 920,
     "agent/verify": 9_560,
     "agent/wiring": 1_240,
