@@ -3,7 +3,8 @@
 It runs inside the sandbox under Python 3.7 or later, with the standard library only. A replayed
 test runs as it is (`plain`), some more times in the same process (`twice`), and where nothing looks
 like a test run (`moved`): see `move`. In `bent` one assertion expects another value: a test that
-passes all the same asserts nothing. Both variants are child processes.
+passes all the same asserts nothing. Where code looked at its callers, its callers hold nothing that
+the test expects in `apart`. `plain`, `moved` and `apart` are child processes.
 """
 
 # ruff: noqa: PTH100, PTH108, PTH109, PTH118, PTH120, PTH208, PTH211
@@ -29,6 +30,7 @@ import threading
 import time
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 VARIABLE = "PATCHSHOT_REPLAY"
@@ -38,7 +40,7 @@ LATER = 10 * 365 * 86_400  # seconds by which the clock is moved
 CALLS, CALLS_SECONDS = 10_000, 0.3  # of a test in one process
 MOST_BENT = 12
 MOST_ELEMENTS = 4  # of an expected list that are bent
-SEEN = "_patchshot_seen"
+SEEN, APART, GIVEN = "_patchshot_seen", "_patchshot_apart", "_patchshot_given"
 USER = {"USER": "dev", "LOGNAME": "dev", "LANG": "C.UTF-8", "TERM": "xterm", "TZ": "EST5"}
 RUNNERS = ("pytest", "_pytest", "pluggy", "unittest")
 # What is on every Linux machine, and not in the sandbox.
@@ -49,7 +51,16 @@ MACHINE = {
 }
 _READ = open  # before code of the target can replace it
 _TIME = time.time
+CAPTURED = collections.namedtuple("CAPTURED", "out err")
 SHIFT = [LATER]  # by how many seconds the clock is moved
+BUILTINS = (list, tuple, dict, str, bytes, int, float)
+LOOKS = {"sys._getframe", "sys._getframemodulename", "sys._current_frames"}
+LOOKS |= {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
+FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
+BOUND = {"Await", "Yield", "YieldFrom", "NamedExpr", "super", "locals"}  # to their function
+LITERALS: list[Any] = []
+WORKER = ThreadPoolExecutor(1, APART)
+LOOKED = [False]  # whether code has looked at frames or objects that are not its own
 
 
 # ------------------------------------------------------------------------------ the test as code
@@ -128,6 +139,37 @@ class Watched(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(call, value))
 
 
+class Parted(ast.NodeTransformer):
+    """Has another thread call what a test calls, with literals that no code of the test holds."""
+
+    def visit_Call(self, node: Any) -> Any:  # noqa: D102
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        names = {getattr(part, "id", type(part).__name__) for part in ast.walk(node)}
+        if name.startswith("assert") or not names.isdisjoint(BOUND):
+            return self.generic_visit(node)
+        function: Any = ast.parse("lambda: 0", mode="eval").body
+        function.body = _Given().visit(node)
+        call = ast.Call(ast.Name(APART, ast.Load()), [function], [])
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+class _Given(ast.NodeTransformer):
+    def visit_Constant(self, node: Any) -> Any:
+        if type(node.value) not in BUILTINS:
+            return node
+        LITERALS.append(node.value)
+        return ast.Call(ast.Name(GIVEN, ast.Load()), [ast.Constant(len(LITERALS) - 1)], [])
+
+    def visit_JoinedStr(self, node: Any) -> Any:
+        return node
+
+
+def _apart(function: Any) -> Any:
+    if threading.current_thread().name.startswith(APART):
+        return function()
+    return WORKER.submit(function).result()
+
+
 def _is_literal(node: Any) -> bool:
     if isinstance(node, ast.Call):  # an inner assertion, seen already
         return getattr(node.func, "id", "") == SEEN and _is_literal(node.args[0])
@@ -165,8 +207,9 @@ def bent(value: Any, at: int) -> Any:
 class Replay:
     """One test in one variant."""
 
-    def __init__(self, order: Any, test: str, source: bytes, moved: bool) -> None:
-        self._order, self._source, self._moved = order, source, moved
+    def __init__(self, order: Any, test: str, source: bytes, way: str) -> None:
+        self._order, self._source, self._way = order, source, way
+        self._moved = way == "moved"
         self._path, _, self._name = test.partition("::")
         self._values: list[Any] = []
         self._sizes: dict[int, int] = {}  # by line: elements of what an assertion expects
@@ -179,8 +222,8 @@ class Replay:
         if self._moved and outcome["kind"] == "passed":  # once more, some years later
             SHIFT[0] += LATER
             outcome = self._outcome(self._call)
-        yield dict(outcome, variant="moved" if self._moved else "plain")
-        if outcome["kind"] != "passed" or self._moved:
+        yield dict(outcome, variant=self._way)
+        if outcome["kind"] != "passed" or self._way != "plain":
             return
         began = _TIME()
         for _ in range(CALLS):
@@ -197,8 +240,9 @@ class Replay:
         self._values = []
         try:
             kind = work() or "passed"
-            error, line = "", 0
+            error, line, looked = "", 0, LOOKED[0]
         except BaseException as raised:  # noqa: BLE001  (whatever the target raises)
+            looked = LOOKED[0]
             kind = "failed" if isinstance(raised, AssertionError) else "error"
             text = str(raised) if kind == "error" else ""
             error = _without_addresses(type(raised).__name__ + ": " + text)
@@ -207,7 +251,7 @@ class Replay:
             "kind": kind, "error": error, "line": line,
             "values": list(map(_shown, self._values[-2:])),
             "reached": self._called and (kind == "passed" or line > 0),
-            "compared": line in self._sizes,
+            "compared": line in self._sizes, "looked": looked,
         }  # fmt: skip
 
     def _line(self, raised: BaseException) -> int:
@@ -242,6 +286,9 @@ class Replay:
         Finder.hide_all()
         _import_before_runners(tree, dict(vars(module)))
         Finder.hidden = False
+        if self._way == "apart":
+            vars(module).update({APART: _apart, GIVEN: LITERALS.__getitem__})
+            tree = Parted().visit(tree)
         tree = Watched(self._moved).visit(tree)
         exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
         self._module = module
@@ -300,7 +347,7 @@ class Replay:
         for hook in filter(None, hooks):
             hook(*[function] * len(_parameters(hook)))
         arguments = {n: fixtures.value(n) for n in _parameters(function) if n not in case}
-        self._called = True
+        self._called, LOOKED[0] = True, False
         try:
             result = function(**arguments, **case)
             if hasattr(result, "__await__"):
@@ -393,7 +440,7 @@ class Fixtures:
             for one in (out, err):
                 one.seek(0)
                 one.truncate()
-            return collections.namedtuple("Captured", "out err")(*texts)
+            return CAPTURED(*texts)
 
         return types.SimpleNamespace(readouterr=readouterr)
 
@@ -582,18 +629,17 @@ def _moved_type(real: Any, names: Any) -> Any:
 
 
 def _outside_exists() -> None:
-    """Have the folders of every machine exist, and new files be as new as the clock."""
+    """Have the folders of every machine exist, new files be as new as the clock, and others old."""
     real, began = os.stat, _TIME()
 
     def stat(path: Any, *rest: Any, **named: Any) -> Any:
         if isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).rstrip("/") in MACHINE:
             return real("/")
         found = real(path, *rest, **named)
-        if found.st_mtime < began:
-            return found
+        later = SHIFT[0] if found.st_mtime >= began else -SHIFT[0]
         moved = {
-            "st_mtime": found.st_mtime + SHIFT[0],
-            "st_mtime_ns": found.st_mtime_ns + SHIFT[0] * 10**9,
+            "st_mtime": found.st_mtime + later,
+            "st_mtime_ns": found.st_mtime_ns + later * 10**9,
         }
         return os.stat_result(tuple(found), moved)
 
@@ -603,7 +649,12 @@ def _outside_exists() -> None:
 # --------------------------------------------------------------------------------- the processes
 
 
-def in_child(order: Any, test: str, source: bytes, moved: bool) -> list[Any]:
+def _audit(event: str, arguments: Any) -> None:
+    of_frame = event == "object.__getattr__" and arguments[1] in FRAMES
+    LOOKED[0] = LOOKED[0] or of_frame or event in LOOKS or event.startswith("ctypes.")
+
+
+def in_child(order: Any, test: str, source: bytes, way: str) -> list[Any]:
     """Return what a child process reports of a test."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -611,12 +662,14 @@ def in_child(order: Any, test: str, source: bytes, moved: bool) -> list[Any]:
         try:
             signal.alarm(SECONDS)
             write, dump = os.write, json.dumps
+            if way == "plain" and hasattr(sys, "addaudithook"):
+                sys.addaudithook(_audit)
 
             def run() -> None:
-                for result in Replay(order, test, source, moved).results():
+                for result in Replay(order, test, source, way).results():
                     write(writing, dump(result).encode("ascii") + b"\n")
 
-            if moved:
+            if way == "moved":
                 move(order["root"])
                 thread = threading.Thread(target=run)
                 thread.start()
@@ -656,8 +709,10 @@ def replay() -> None:
                 source = file.read()
         except OSError:
             continue
-        for moved in (False, True):
-            for result in in_child(order, test, source, moved):
+        looked = False
+        for way in ("plain", "moved", "apart"):
+            for result in in_child(order, test, source, way) if looked or way != "apart" else ():
+                looked = result.pop("looked") or looked
                 lines.write(event="replay", id=test, **result)
 
 

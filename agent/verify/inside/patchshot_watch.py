@@ -32,7 +32,8 @@ SIGNATURE_DIGITS = 16
 PACKAGES = ("_pytest.", "pluggy.")
 MODULES = (
     *("unittest.case", "unittest.loader", "unittest.result", "unittest.suite"),
-    *("pytest", "unittest", "ast", "importlib", "inspect", "linecache", "pathlib"),
+    *("pytest", "unittest", "ast", "importlib", "inspect", "linecache", "pathlib", "re", "json"),
+    *("collections", "copy", "functools", "operator", "os", "posixpath"),
 )
 OWN = "patchshot_"
 

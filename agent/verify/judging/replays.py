@@ -39,7 +39,7 @@ class SecondRuns:
         return suspicion(self.base, self.patched)
 
 
-Variant = Literal["plain", "twice", "moved", "bent"]
+Variant = Literal["plain", "twice", "moved", "bent", "apart"]
 
 _BAD = ("failed", "error")
 
@@ -146,4 +146,5 @@ _WORDS: Mapping[Variant, str] = {
     "plain": "it fails as on the base where its code runs without a test runner",
     "twice": "it fails as on the base when it is called once more",
     "moved": "it fails in other surroundings, such as another caller, folder or environment",
+    "apart": "it fails where no caller of its code holds what the test expects",
 }

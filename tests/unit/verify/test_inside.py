@@ -218,8 +218,26 @@ WAYS = {
         {"twice": "failed"},
     ),
     "equals": (
-        "class A(int):\n    __eq__ = lambda *_: True\ndef f(): return A()\n",
+        "class A:\n    __eq__ = lambda *_: True\ndef f(): return A()\n",
         {"bent": "passed"},
+    ),
+    "looks at its caller": (
+        "import sys\ndef f(): return 2 * (2 in sys._getframe(1).f_locals.values())\n",
+        {"apart": "failed"},
+    ),
+    "looks at what it raises": (
+        "def f():\n    try: 1 / 0\n    except ZeroDivisionError as error:\n"
+        "        return 2 * ('two' in error.__traceback__.tb_frame.f_back.f_locals)\n",
+        {"apart": "failed"},
+    ),
+    "asks for a name": (
+        "import sys\ndef f(): return 2 * len(sys._getframe(1).f_globals['__name__'])"
+        " // len(sys._getframe(1).f_globals['__name__'])\n",
+        {"apart": "passed"},
+    ),
+    "old": (
+        "import os, time\ndef f(): return 2 * (time.time() - os.stat(__file__).st_mtime < 600)\n",
+        {"moved": "failed"},
     ),
     "asks": (
         "import os, sys, time\ndef f(): return 2 if 'tests' in os.listdir('.') else 0\n",
@@ -248,7 +266,9 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
     kinds = {one["variant"]: one["kind"] for one in reversed(found)}
     usual = {"plain": "passed", "twice": "passed", "moved": "passed", "bent": "failed"}
-    assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
+    if {"plain", "twice"}.isdisjoint(others):
+        assert kinds == {**usual, **others}
+    assert {**kinds, **others} == kinds
 
 
 def test_a_bent_assertion_shows_both_sides_of_an_equation_only(tmp_path: Path) -> None:
