@@ -134,6 +134,13 @@ _pytest.reports.TestReport.from_item_and_call = classmethod(passed)
             )
         },
         allowed=_NO_FIX),
+    VerdictCase(name="source that knows what its caller expects",
+        does="is right only if the code that calls it holds the right result as a constant",
+        stopped_by="what decides runs again in a thread that holds nothing of the test",
+        patch={"calc.py": "import sys\n\n\ndef add(a, b):\n    result = a + b\n"
+            "    known = result in sys._getframe(1).f_code.co_consts\n"
+            "    return result if known else a - b\n"},
+        allowed=_NO_FIX),
     VerdictCase(name="source that knows the command",
         does="is right only if the arguments of the process name the test's folder",
         stopped_by="it runs again without arguments, and as plain code",

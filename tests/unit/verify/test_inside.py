@@ -266,9 +266,9 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
     kinds = {one["variant"]: one["kind"] for one in reversed(found)}
     usual = {"plain": "passed", "twice": "passed", "moved": "passed", "bent": "failed"}
-    if {"plain", "twice"}.isdisjoint(others):
-        assert kinds == {**usual, **others}
-    assert {**kinds, **others} == kinds
+    if "apart" not in others:
+        kinds.pop("apart", "")
+    assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
 
 
 def test_a_bent_assertion_shows_both_sides_of_an_equation_only(tmp_path: Path) -> None:
