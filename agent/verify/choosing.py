@@ -12,8 +12,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -314,42 +314,17 @@ _PRIOR = 3.0
 _SECONDS = 20.0
 
 
-@dataclass(slots=True)
-class TestChooser:
-    """Chooses tests for patches of one snapshot; reads test files and history once."""
-
-    __test__ = False  # not a test class
-
-    snapshot: Snapshot
-    problem_text: str
-    seconds: float | None = None
-    suite: Suite | None = None
-    _files: TestFiles = field(init=False)
-    _together: dict[tuple[str, ...], Mapping[str, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._files = TestFiles(self.snapshot, _accepts(self.suite, self.snapshot))
-
-    def choose(self, changes: Sequence[FileChange]) -> tuple[SelectedTest, ...]:
-        """Choose the tests for a change."""
-        return select_tests(
-            self._files,
-            changes,
-            self.problem_text,
-            together=self._history(changes),
-            seconds=self.seconds,
-        )
-
-    def _history(self, changes: Sequence[FileChange]) -> Mapping[str, float]:
-        edited = (change.path for change in changes if change.before is not None)
-        paths = tuple(sorted(path for path in edited if not is_test_path(path)))
-        if paths and paths not in self._together:
-            root, commit = self.snapshot.root, self.snapshot.commit
-            self._together[paths] = changed_together(root, commit, paths)
-        return self._together.get(paths, {})
+def choose_tests(
+    files: TestFiles, snapshot: Snapshot, changes: Sequence[FileChange], issue: str, seconds: float
+) -> tuple[SelectedTest, ...]:
+    """Choose the tests for a change of a snapshot with its history; see `select_tests`."""
+    edited = (change.path for change in changes if change.before is not None)
+    paths = tuple(sorted(path for path in edited if not is_test_path(path)))
+    together = changed_together(snapshot.root, snapshot.commit, paths)
+    return select_tests(files, changes, issue, together=together, seconds=seconds)
 
 
-def _accepts(suite: Suite | None, snapshot: Snapshot) -> Callable[[str], bool]:
+def accepted_by(suite: Suite | None, snapshot: Snapshot) -> Callable[[str], bool]:
     """Return what says of a path whether the suite would run it as a test file."""
     if suite is None or not runner_of(suite).selects:
         return is_test_file
@@ -360,8 +335,11 @@ def _accepts(suite: Suite | None, snapshot: Snapshot) -> Callable[[str], bool]:
     )
 
 
-def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[str, float]:
+@lru_cache(maxsize=64)  # a run validates several patches of the same files
+def changed_together(root: Path, commit: str, paths: tuple[str, ...]) -> Mapping[str, float]:
     """Return how regularly other files changed with any of these, 0..1, lowered by a prior."""
+    if not paths:
+        return {}
     try:
         with open_repository(root, seconds=_SECONDS) as git:
             listing = git.changes(
@@ -449,7 +427,7 @@ def find_test_hints(
     likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
     contents = ((path, snapshot.read(path)) for path in likely)
     changes = [FileChange(path, content, content) for path, content in contents]
-    accepts = _accepts(detect(snapshot, None, likely), snapshot)
+    accepts = accepted_by(detect(snapshot, None, likely), snapshot)
     files = TestFiles(snapshot, lambda path: is_test_file(path) or accepts(path))
     # The tests of the very likeliest file first: the tests of three files compete for one place.
     chosen = (

@@ -24,7 +24,7 @@ from agent.types import (
     Verdict,
 )
 from agent.types.protocols import Snapshot
-from agent.verify.choosing import TestChooser
+from agent.verify.choosing import TestFiles, accepted_by, choose_tests
 from agent.verify.executor import SuiteExecutor, ValidationOptions
 from agent.verify.judging.compare import (
     Comparison,
@@ -75,7 +75,7 @@ class PatchValidation:
     problem_text: str
     options: ValidationOptions
     backend: str
-    choosers: dict[str, TestChooser] = field(default_factory=dict)  # by suite
+    test_files: dict[str, TestFiles] = field(default_factory=dict)  # by suite
 
     def report(
         self,
@@ -144,15 +144,11 @@ class PatchValidation:
         paths = known_paths(known, self.snapshot.exists) if known else ()
         if paths:
             return tuple(SelectedTest(path, _GIVEN) for path in paths)
-        return self._chooser(suite).choose(patch.changes)
-
-    def _chooser(self, suite: Suite) -> TestChooser:
-        chooser = self.choosers.get(repr(suite))
-        if chooser is None:
-            seconds = self.options.timeout
-            chooser = TestChooser(self.snapshot, self.problem_text, seconds, suite)
-            self.choosers[repr(suite)] = chooser
-        return chooser
+        key = repr(suite)
+        if key not in self.test_files:
+            self.test_files[key] = TestFiles(self.snapshot, accepted_by(suite, self.snapshot))
+        files, issue = self.test_files[key], self.problem_text
+        return choose_tests(files, self.snapshot, patch.changes, issue, self.options.timeout)
 
     # ----------------------------------------------------------------------------- the evidence
 

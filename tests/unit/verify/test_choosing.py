@@ -10,11 +10,12 @@ import pytest
 
 from agent.types import Chunk, ChunkKind, Problem, Ranking, ScoredChunk, ScoredFile, SelectedTest
 from agent.verify.choosing import (
-    TestChooser,
     TestFiles,
     TestHints,
+    accepted_by,
     changed_symbols,
     changed_together,
+    choose_tests,
     find_test_hints,
     select_tests,
 )
@@ -312,15 +313,15 @@ def snapshot_of(folder: Path) -> MemorySnapshot:
 
 
 def test_the_history_has_a_say_and_only_what_the_suite_runs_is_chosen(tmp_path: Path) -> None:
-    chooser = TestChooser(snapshot_of(tmp_path), "", suite=Suite("pytest", ""))
-    found = chooser.choose([SUM_CHANGE])
+    snapshot = snapshot_of(tmp_path)
+    files = TestFiles(snapshot, accepted_by(Suite("pytest", ""), snapshot))
+    found = choose_tests(files, snapshot, [SUM_CHANGE], "", 60.0)
     assert [test.path for test in found] == [
         "tests/test_sums.py",
         "tests/test_far.py",
         "tests/test_use.py",
     ]
     assert found[1] == SelectedTest("tests/test_far.py", "changed together with it before")
-    assert chooser.choose([SUM_CHANGE]) == found
 
 
 @pytest.fixture
@@ -335,7 +336,7 @@ def test_files_of_the_same_commits_are_scored_by_how_regularly(repository: Path)
     commit(repository, "test_b.py", "c.py")
     base = commit(repository, "a.py", "test_a.py", "naïve name.py")
     commit(repository, "a.py", "later.py")
-    found = changed_together(repository, base, ["a.py"])
+    found = changed_together(repository, base, ("a.py",))
     assert list(found) == sorted(found)
     assert found["test_a.py"] > found["test_b.py"] > 0
     assert "naïve name.py" in found
@@ -344,9 +345,9 @@ def test_files_of_the_same_commits_are_scored_by_how_regularly(repository: Path)
 
 
 def test_a_history_that_cannot_be_read_is_no_trouble(tmp_path: Path) -> None:
-    assert changed_together(tmp_path / "none", "1" * 40, ["a.py"]) == {}
+    assert changed_together(tmp_path / "none", "1" * 40, ("a.py",)) == {}
     git(tmp_path, "init", "-q")
-    assert changed_together(tmp_path, "1" * 40, ["a.py"]) == {}
+    assert changed_together(tmp_path, "1" * 40, ("a.py",)) == {}
 
 
 # ------------------------------------------------------------------------------------- hints
