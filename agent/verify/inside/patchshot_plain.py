@@ -83,6 +83,8 @@ class Watched(ast.NodeTransformer):
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             equal = isinstance(test.ops[0], ast.Eq)
             sides = self._pair(node, test.left, test.comparators[0], equal)
+            # Elsewhere the second value is computed first: a call must not change what it gets.
+            sides = sides[::-1] if equal and self._renamed else sides
             test.left, test.comparators[0] = sides
         else:
             node.test = self._seen(node, test, "force")

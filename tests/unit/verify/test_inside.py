@@ -271,6 +271,14 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
 
 
+def test_what_is_expected_is_computed_first_in_other_surroundings(tmp_path: Path) -> None:
+    test = "from m import f\ndef test_f():\n    x = [1, 2]\n    assert f(x) == [n for n in x]\n"
+    files = {"m.py": "def f(x):\n    del x[1:]\n    return [1]\n", "tests/test_m.py": test}
+    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
+    kinds = {one["variant"]: one["kind"] for one in found}
+    assert (kinds["plain"], kinds["moved"]) == ("passed", "failed")
+
+
 def test_a_bent_assertion_shows_both_sides_of_an_equation_only(tmp_path: Path) -> None:
     test = (
         "from m import f, assert_pair\ndef test_f():\n    assert f() == str(2)\n"
