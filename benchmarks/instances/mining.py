@@ -13,9 +13,9 @@ from agent.errors import ConfigurationError, PatchshotError
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
 from agent.types import KnownTests
-from agent.verify.environments.preparing import Environments, Prepared
+from agent.verify.environments.preparing import Environments
 from benchmarks.instances.history import Repair, diff, repairs
-from benchmarks.instances.verifying import Rejected, verify
+from benchmarks.instances.verifying import Prepared, Rejected, prepare, verify
 from sandbox.types import Sandbox, SandboxError
 from training.projects import EXAM_PROJECTS
 
@@ -76,8 +76,7 @@ class Mine:
 
     def _try(self, path: Path, repo: str, name: str, repair: Repair) -> bool:
         snapshot = take_snapshot(path, commit=repair.parent)
-        environment = self.environments.environment(repo)
-        around = self.environments.prepare(environment, snapshot)  # none at all: not its fault
+        around = prepare(self.environments, repo, snapshot)  # none at all: not its fault
         try:
             found = verify(path, snapshot, repair, around, self.sandbox)
         except (PatchshotError, SandboxError) as error:
@@ -107,7 +106,7 @@ def row(
         "test_patch": tests,
         "FAIL_TO_PASS": list(known.fail_to_pass),
         "PASS_TO_PASS": list(known.pass_to_pass),
-        "environment": {"about": around.words, "installed": list(around.installed)},
+        "environment": {"about": around.words},
     }
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.environments.preparing import Prepared
+from agent.verify import ProjectSetup
+from agent.verify.environments.preparing import Environments
 from agent.verify.executor import SuiteExecutor, Task, ValidationOptions
 from agent.verify.plan import import_roots
 from benchmarks.instances.history import Repair
@@ -35,6 +36,23 @@ class Rejected:
     """Why a commit makes no instance."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The interpreter and the surroundings of a tree's tests. `words` describe both in one line."""
+
+    python: Path
+    surroundings: ProjectSetup
+    words: str
+
+
+def prepare(environments: Environments, repo: str, snapshot: Snapshot) -> Prepared:
+    """Build what is missing for the tests of a tree. Raises ConfigurationError."""
+    environment = environments.environment(repo)
+    around = environments.surroundings(environment, snapshot)
+    python, words = environments.build(environment)
+    return Prepared(python, around, words)
 
 
 def verify(

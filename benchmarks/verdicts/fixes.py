@@ -15,15 +15,16 @@ from agent.repository.git import GitRepository, open_repository
 from agent.repository.git_process import EXECUTABLE_MODE
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, FileChange, Problem, ReproductionTest, ValidationReport
-from agent.verify.environments.preparing import Environments, Prepared
-from agent.verify.validator import SandboxValidator, ValidationOptions
+from agent.verify.environments.preparing import Environments
+from agent.verify.executor import ValidationOptions
+from agent.verify.validator import SandboxValidator
 from benchmarks.instances.history import Entry, read_log
 from benchmarks.instances.parts import sort_parts
+from benchmarks.instances.verifying import prepare
 from sandbox.types import Sandbox
 
 _ROWS = Path(__file__).with_name("fixes.csv")
 _SECONDS = 120.0
-_MOST_FILES = 4  # test files of the project, so that forty fixes take minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,10 @@ def validate_fix(
     """Validate a fix on the commit's parent, with the commit's message as the issue."""
     path = _clone(clones, fix.repo)
     snapshot = take_snapshot(path, commit=fix.entry.parent)
-    around: Prepared = environments.prepare(environments.environment(fix.repo), snapshot)
+    around = prepare(environments, fix.repo, snapshot)
     subject, _, body = fix.entry.message.partition("\n")
     options = ValidationOptions(
         python=around.python,
-        max_test_files=_MOST_FILES,
         timeout=_SECONDS,
         setup=around.surroundings,
     )
