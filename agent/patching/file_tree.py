@@ -171,9 +171,9 @@ class Tree:
         return file.language if file else language_of(path)
 
     def executable(self, path: str) -> bool:
-        """Whether the file is executable, also after it was renamed."""
-        file = self.files.files.get(path)
-        return self.modes.get(path, bool(file and file.executable))
+        """Whether the file is executable, also after it was renamed; a new one if it has a `#!`."""
+        file, data = self.files.files.get(path), self.contents.get(path) or b""
+        return self.modes.get(path, file.executable if file else data.startswith(b"#!"))
 
     def deleted(self) -> set[str]:
         """Return the paths that earlier edits have removed."""

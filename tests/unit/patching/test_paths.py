@@ -127,6 +127,13 @@ def test_new_files_elsewhere_are_refused(path: str) -> None:
     assert isinstance(apply(CreateFile(path, "x")), ApplyFailure)
 
 
+def test_a_new_script_is_executable() -> None:
+    outcome = apply(CreateFile("bin/new.js", "#!/usr/bin/env node\n"), CreateFile("a.js", "x"))
+    assert isinstance(outcome, AppliedPatch)
+    assert [one.executable for one in outcome.changes] == [False, True]
+    assert b"new file mode 100755" in outcome.diff
+
+
 def test_a_renamed_file_keeps_bytes_and_mode_and_can_be_edited() -> None:
     outcome = apply(RenameFile("run.sh", "bin/go.sh"), SearchReplace("bin/go.sh", "one", "two"))
     assert isinstance(outcome, AppliedPatch)
