@@ -54,23 +54,24 @@ class PlainReporter:
     def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
         self._verbose = verbose
         self._redact = redact
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._last = float("-inf")
         self._pending = threading.Timer(_SECONDS_A_LINE, self._say)
 
     def __call__(self, event: Event, /) -> None:
         """Print the event's line, of progress only if nothing was printed within a second."""
-        line = self._line(event)
-        is_early = time.monotonic() - self._last < _SECONDS_A_LINE
-        if line is None or (is_early and isinstance(event, StageProgress)):
-            return
-        self._pending.cancel()
-        if is_early and isinstance(event, StageStarted):
-            self._pending = threading.Timer(_SECONDS_A_LINE, self._say, [line])
-            self._pending.daemon = True
-            self._pending.start()
-        else:
-            self._say(line)
+        with self._lock:
+            line = self._line(event)
+            is_early = time.monotonic() - self._last < _SECONDS_A_LINE
+            if line is None or (is_early and isinstance(event, StageProgress)):
+                return
+            self._pending.cancel()
+            if is_early and isinstance(event, StageStarted):
+                self._pending = threading.Timer(_SECONDS_A_LINE, self._say, [line])
+                self._pending.daemon = True
+                self._pending.start()
+            else:
+                self._say(line)
 
     def _say(self, line: str) -> None:
         with self._lock:

@@ -71,7 +71,7 @@ class TestFiles:
     __test__ = False
 
     def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = is_test_file) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._accepts = accepts
         self._paths = list(snapshot.files)
         self._modules = ModuleTable(self._paths)
@@ -82,16 +82,16 @@ class TestFiles:
         tests = [
             (path, number)
             for number, path in enumerate(self._paths)
-            if is_below(self._snapshot.scope, path)
+            if is_below(self.snapshot.scope, path)
             and not is_vendored_path(path)
             and self._accepts(path)
         ]
         return tuple(self._read(*test) for test in sorted(tests))
 
     def _read(self, path: str, importer: int) -> TestFile:
-        text = f"\n{self._snapshot.text(path)}"
+        text = f"\n{self.snapshot.text(path)}"
         words = frozenset(_WORD.findall(text))
-        lines = imports(text, self._snapshot.files[path].language)
+        lines = imports(text, self.snapshot.files[path].language)
         numbers = (number for line in lines for number in self._modules.find(line, importer))
         imported = frozenset(self._paths[number] for number in numbers)
         names = [f"{word[5:].lower()}_" for word in words if word.startswith("test_")]
@@ -315,12 +315,12 @@ _SECONDS = 20.0
 
 
 def choose_tests(
-    files: TestFiles, snapshot: Snapshot, changes: Sequence[FileChange], issue: str, seconds: float
+    files: TestFiles, changes: Sequence[FileChange], issue: str, seconds: float
 ) -> tuple[SelectedTest, ...]:
-    """Choose the tests for a change of a snapshot with its history; see `select_tests`."""
+    """Choose the tests for a change with the history of its files; see `select_tests`."""
     edited = (change.path for change in changes if change.before is not None)
     paths = tuple(sorted(path for path in edited if not is_test_path(path)))
-    together = changed_together(snapshot.root, snapshot.commit, paths)
+    together = changed_together(files.snapshot.root, files.snapshot.commit, paths)
     return select_tests(files, changes, issue, together=together, seconds=seconds)
 
 

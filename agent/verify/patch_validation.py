@@ -148,7 +148,7 @@ class PatchValidation:
         if key not in self.test_files:
             self.test_files[key] = TestFiles(self.snapshot, accepted_by(suite, self.snapshot))
         files, issue = self.test_files[key], self.problem_text
-        return choose_tests(files, self.snapshot, patch.changes, issue, self.options.timeout)
+        return choose_tests(files, patch.changes, issue, self.options.timeout)
 
     # ----------------------------------------------------------------------------- the evidence
 

@@ -30,7 +30,6 @@ import threading
 import time
 import types
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 VARIABLE = "PATCHSHOT_REPLAY"
@@ -51,15 +50,13 @@ MACHINE = {
 }
 _READ = open  # before code of the target can replace it
 _TIME = time.time
-CAPTURED = collections.namedtuple("CAPTURED", "out err")
+Captured = collections.namedtuple("Captured", "out err")
 SHIFT = [LATER]  # by how many seconds the clock is moved
 BUILTINS = (list, tuple, dict, str, bytes, int, float)
 LOOKS = {"sys._getframe", "sys._getframemodulename", "sys._current_frames"}
 LOOKS |= {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
 BOUND = {"Await", "Yield", "YieldFrom", "NamedExpr", "super", "locals"}  # to their function
-LITERALS: list[Any] = []
-WORKER = ThreadPoolExecutor(1, APART)
 LOOKED = [False]  # whether code has looked at frames or objects that are not its own
 
 
@@ -144,32 +141,42 @@ class Watched(ast.NodeTransformer):
 class Parted(ast.NodeTransformer):
     """Has another thread call what a test calls, with literals that no code of the test holds."""
 
+    def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # other variants need none of its modules
+
+        self._pool = ThreadPoolExecutor(1, APART)
+        self.literals: list[Any] = []
+
+    def call(self, function: Any) -> Any:
+        """Return what the function returns in the other thread."""
+        if threading.current_thread().name.startswith(APART):
+            return function()
+        return self._pool.submit(function).result()
+
     def visit_Call(self, node: Any) -> Any:  # noqa: D102
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         names = {getattr(part, "id", type(part).__name__) for part in ast.walk(node)}
         if name.startswith("assert") or not names.isdisjoint(BOUND):
             return self.generic_visit(node)
         function: Any = ast.parse("lambda: 0", mode="eval").body
-        function.body = _Given().visit(node)
+        function.body = _Given(self.literals).visit(node)
         call = ast.Call(ast.Name(APART, ast.Load()), [function], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
 class _Given(ast.NodeTransformer):
+    def __init__(self, literals: list[Any]) -> None:
+        self._literals = literals
+
     def visit_Constant(self, node: Any) -> Any:
         if type(node.value) not in BUILTINS:
             return node
-        LITERALS.append(node.value)
-        return ast.Call(ast.Name(GIVEN, ast.Load()), [ast.Constant(len(LITERALS) - 1)], [])
+        at = ast.Constant(len(self._literals))
+        self._literals.append(node.value)
+        return ast.Call(ast.Name(GIVEN, ast.Load()), [at], [])
 
     def visit_JoinedStr(self, node: Any) -> Any:
         return node
-
-
-def _apart(function: Any) -> Any:
-    if threading.current_thread().name.startswith(APART):
-        return function()
-    return WORKER.submit(function).result()
 
 
 def _is_literal(node: Any) -> bool:
@@ -289,8 +296,9 @@ class Replay:
         _import_before_runners(tree, dict(vars(module)))
         Finder.hidden = False
         if self._way == "apart":
-            vars(module).update({APART: _apart, GIVEN: LITERALS.__getitem__})
-            tree = Parted().visit(tree)
+            parted = Parted()
+            vars(module).update({APART: parted.call, GIVEN: parted.literals.__getitem__})
+            tree = parted.visit(tree)
         tree = Watched(self._moved).visit(tree)
         exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
         self._module = module
@@ -442,7 +450,7 @@ class Fixtures:
             for one in (out, err):
                 one.seek(0)
                 one.truncate()
-            return CAPTURED(*texts)
+            return Captured(*texts)
 
         return types.SimpleNamespace(readouterr=readouterr)
 

@@ -315,7 +315,7 @@ def snapshot_of(folder: Path) -> MemorySnapshot:
 def test_the_history_has_a_say_and_only_what_the_suite_runs_is_chosen(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path)
     files = TestFiles(snapshot, accepted_by(Suite("pytest", ""), snapshot))
-    found = choose_tests(files, snapshot, [SUM_CHANGE], "", 60.0)
+    found = choose_tests(files, [SUM_CHANGE], "", 60.0)
     assert [test.path for test in found] == [
         "tests/test_sums.py",
         "tests/test_far.py",
