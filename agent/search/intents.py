@@ -107,7 +107,7 @@ class IntentFile:
             intents=tuple(intents),
         )
         self.lines.append(line)
-        self._intents.setdefault(content_of(symbol), {})[model] = line.intents
+        self._intents.setdefault(line.content, {})[model] = line.intents
 
 
 @dataclass(frozen=True, slots=True)
