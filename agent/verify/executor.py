@@ -28,12 +28,12 @@ from agent.verify.runners.base import (
     LOADS_PLUGIN,
     ORDER_FILE,
     PYTHON,
+    SHELL,
     RunContext,
     Suite,
     Tools,
     following_order,
     replay_command,
-    split_command,
     with_variables,
 )
 from agent.verify.tools import ToolFinder, limits_of
@@ -203,8 +203,8 @@ class SuiteExecutor:
         given = self._options.setup_cmd
         if self._is_set_up or given is None:
             return
-        argv = split_command(given, "--setup-cmd")
-        job = SuiteJob(Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or "."))
+        argv, folder = (*SHELL, given), self._snapshot.scope or "."
+        job = SuiteJob(Suite(COMMAND, "chosen with --setup-cmd", argv, folder))
         with self._new_base() as (tree, root):
             pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             command = with_variables(self._command(job, root, cancel), pip)
@@ -329,8 +329,7 @@ class SuiteExecutor:
     ) -> tuple[RunResult, ChangedFiles]:
         """Run a shell command on a fresh copy; return also what it changed. Raises SandboxError."""
         self.set_up(cancel)
-        argv = ("/bin/sh", "-c", script)
-        suite = Suite(COMMAND, "a step of the model", argv, self._snapshot.scope or ".")
+        suite = Suite(COMMAND, "", (*SHELL, script), self._snapshot.scope or ".")
         with closing(self._trees.with_changes(changes)) as tree:
             root = self._trees.root_inside(tree)
             made = self._command(SuiteJob(suite, (), roots), root, cancel)
@@ -435,7 +434,7 @@ class SuiteExecutor:
         return RunContext(tools, root, limits, (*roots, *self._packages))
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
-        return self._with_setup(self._finder.tools(runner_of(suite).programs(suite), cancel))
+        return self._with_setup(self._finder.tools(runner_of(suite), cancel))
 
     def _with_setup(self, tools: Tools) -> Tools:
         """Return the tools with what the setup command makes in place of what the user has."""

@@ -373,7 +373,7 @@ def _unmet_needs(*runs: TestRun | None) -> tuple[str, ...]:
 
 def missing_tool(suite: Suite, tools: Tools) -> str:
     """Return why the suite cannot be run at all here, or ""."""
-    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
+    if PYTHON in runner_of(suite).needs and tools.interpreter is None:
         return tools.problem
     if tools.toolchain.missing:
         return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"

@@ -15,10 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +26,7 @@ from agent.types.protocols import Snapshot
 from agent.verify.runners.base import (
     PYTHON,
     Interpreter,
+    Runner,
     Toolchain,
     Tools,
     joined,
@@ -37,7 +37,6 @@ from sandbox import (
     SYSTEM,
     TESTBED,
     Limits,
-    RunResult,
     Sandbox,
     SandboxError,
     candidate_interpreters,
@@ -47,6 +46,9 @@ from sandbox import (
 )
 
 _FOLDERS = (".venv", "venv")
+
+# The folder of the scripts of a version manager, each of which starts a program of some version.
+_SHIMS = "shims"
 
 # The name of a version is one folder: `..` would lead out of that of its manager.
 _VERSION = re.compile(r"\w[\w.+-]*")
@@ -58,8 +60,6 @@ PROBE_SECONDS = 60.0
 _OLDEST_PYTHON = (3, 7)
 
 _NO_PYTHON = "there is no Python in the image"
-
-_T = TypeVar("_T")
 
 # Its version, that of pytest, and its top-level modules.
 _PROBED = TypeAdapter(tuple[str, str | None, tuple[str, ...]])
@@ -79,13 +79,17 @@ class ToolFinder:
     search_path: str | None
     _found: Tools | None = None
 
-    def tools(self, programs: tuple[str, ...], cancel: threading.Event) -> Tools:
+    def tools(self, runner: Runner, cancel: threading.Event) -> Tools:
         """Return the programs and interpreter. Raises ConfigurationError, SandboxError."""
-        python = self.python(cancel) if PYTHON in programs else Tools(None)
-        others = tuple(name for name in programs if name != PYTHON)
-        if not others or self.sandbox.foreign_root:
+        python = self.python(cancel) if PYTHON in runner.needs else Tools(None)
+        if self.sandbox.foreign_root:
             return python  # an image brings its own programs, on its own PATH
-        found = find_programs(others, self.snapshot, search_path=self.search_path)
+        found = find_programs(
+            [name for name in runner.needs if name != PYTHON],
+            self.snapshot,
+            optional=runner.optional,
+            search_path=self.search_path,
+        )
         return replace(python, toolchain=found)
 
     def python(self, cancel: threading.Event) -> Tools:
@@ -129,28 +133,27 @@ class ToolFinder:
     def _is_tracked(self, path: str) -> bool:
         return self.snapshot.exists(path) and path not in self.snapshot.overlay()
 
-    def _probe(self, candidate: Interpreter, cancel: threading.Event) -> Tools:
+    def _probe(self, interpreter: Interpreter, cancel: threading.Event) -> Tools:
         """Run a candidate inside the sandbox to learn its version and whether it has pytest."""
-        interpreter = candidate
         if not self.sandbox.foreign_root:
             try:
-                real = find_interpreter(candidate.path, work_tree=self.snapshot.root)
+                real = find_interpreter(interpreter.path, work_tree=self.snapshot.root)
             except SandboxError as error:
                 return Tools(None, problem=str(error))
-            interpreter = replace(candidate, path=real.executable, read_only=real.paths)
+            interpreter = replace(interpreter, path=real.executable, read_only=real.paths)
         command = probe_command(interpreter, limits_of(PROBE_SECONDS))
         with closing(empty_workspace(mount=mount_of(self.snapshot, self.sandbox))) as tree:
-            answer = last_json(self.sandbox.run(command, tree, cancel=cancel), _PROBED)
-        if answer is None:
+            output = self.sandbox.run(command, tree, cancel=cancel).stdout
+        try:
+            version, pytest, modules = _PROBED.validate_json((output.splitlines() or [b""])[-1])
+        except ValidationError:
             problem = f"{interpreter.path} does not start inside the sandbox"
             if self.sandbox.name == "landlock" and os.geteuid() == 0:
                 problem += "; root's Landlock runs it as another user, who must pass its folders"
             return Tools(None, problem=problem)
-        version, pytest, modules = answer
         if tuple(int(n) for n in version.split(".")[:2] if n.isdigit()) < _OLDEST_PYTHON:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")
-        interpreter = replace(interpreter, version=version)
-        return Tools(interpreter, pytest, modules=modules)
+        return Tools(replace(interpreter, version=version), pytest, modules=modules)
 
 
 def mount_of(snapshot: Snapshot, sandbox: Sandbox) -> Path:
@@ -162,15 +165,6 @@ def limits_of(seconds: float) -> Limits:
     """Return the limits of a run: processor time is summed over all cores."""
     cores = len(os.sched_getaffinity(0))
     return Limits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds * cores))
-
-
-def last_json(result: RunResult, adapter: TypeAdapter[_T]) -> _T | None:
-    """Parse the last line of the output as JSON; None when it does not fit."""
-    lines = result.stdout.splitlines()
-    try:
-        return adapter.validate_json(lines[-1]) if lines else None
-    except ValidationError:
-        return None
 
 
 # ----------------------------------------- candidates, found by reading files
@@ -226,11 +220,8 @@ def _explicit(path: Path, repo_root: Path) -> Interpreter:
 
 def _environment_python(folder: Path) -> Path | None:
     """Return the interpreter of a virtual environment or of any prefix, such as conda's."""
-    for name in ("python", "python3"):
-        path = folder / "bin" / name
-        if _is_executable(path):
-            return path
-    return None
+    files = (folder / "bin" / name for name in ("python", "python3"))
+    return next(filter(_is_executable, files), None)
 
 
 def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
@@ -240,10 +231,10 @@ def _resolve_shim(path: Path, repo_root: Path) -> Path | None:
             is_script = file.read(2) == b"#!"
     except OSError:
         return None
-    root = path.parent.parent
-    if not is_script or path.parent.name != "shims":
+    if not is_script or path.parent.name != _SHIMS:
         return None if is_script else path
     # pyenv's order: the nearest `.python-version`, then the global one.
+    root = path.parent.parent
     files = [folder / ".python-version" for folder in (repo_root, *repo_root.parents)]
     names = (name for file in (*files, root / "version") for name in _small_text(file).split())
     return _installed(root / "versions", names, path.name)
@@ -276,38 +267,128 @@ def _is_executable(path: Path) -> bool:
 # ------------------------------------------------------------- programs, found by reading files
 
 
-# A program: its path, the host paths that it needs to read, and its environment.
-_Program = tuple[Path, tuple[Path, ...], Mapping[str, str]]
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a program needs beside its own file, which has one of these `names`, links resolved.
+
+    Its installation is shown whole if it has the path `mark`. `parts` are more paths of it and
+    `stores` folders of packages below the home. In the `environment`, which is set unless the
+    stores are missing, `{prefix}` stands for the installation and `{home}` for the home.
+    """
+
+    names: tuple[str, ...]
+    mark: str = ""
+    parts: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+# Packages in Maven's store record the mirror that they came from. They are used even though the
+# settings.xml that names the mirror is missing here. The first option is for Maven 3, the second
+# for Maven 3.9 and later.
+_ANY_ORIGIN = (
+    "-Dmaven.legacyLocalRepo=true -Daether.enhancedLocalRepository.trackingFilename=.no-origin"
+)
+
+_KINDS: Mapping[str, _Kind] = {
+    "cargo": _Kind(
+        ("cargo",),
+        mark="lib/rustlib",
+        stores=("registry", "git"),  # beside them are keys
+        environment={"CARGO_HOME": "{home}"},
+    ),
+    "go": _Kind(
+        ("go",),
+        mark="pkg/tool",
+        stores=("go/pkg/mod",),
+        environment={"GOMODCACHE": "{home}/go/pkg/mod"},
+    ),
+    "java": _Kind(
+        ("java",),
+        mark="lib",
+        parts=("conf/net.properties/..",),  # Debian links these files to a folder of /etc
+        environment={"JAVA_HOME": "{prefix}"},
+    ),
+    "make": _Kind(("make", "gmake")),
+    "mvn": _Kind(
+        ("mvn",),
+        mark="boot",
+        parts=("bin/m2.conf", "conf/logging"),  # not settings.xml, which holds passwords
+        stores=(".m2/repository",),
+        environment={"MAVEN_OPTS": f"-Dmaven.repo.local={{home}}/.m2/repository {_ANY_ORIGIN}"},
+    ),
+    "node": _Kind(("node", "nodejs"), parts=("lib/node_modules",)),
+    "npm": _Kind(("npm-cli.js",), mark="package.json"),
+}
 
 
 def find_programs(
     names: Sequence[str],
     snapshot: Snapshot,
     *,
+    optional: Sequence[str] = (),
     search_path: str | None = None,
     home: Path | None = None,
 ) -> Toolchain:
     """Find programs outside of the repository. `home` has the user's package stores."""
-    home = Path.home() if home is None else home
-    repository = real_path(snapshot.root)
-    programs: dict[str, _Program] = {}
-    searched = [name for name in names if name in _FINDERS]
-    for name in searched:
-        files = _executables(name, search_path, repository)
-        matches = (_FINDERS[name](file, home, snapshot) for file in files)
-        match = next((program for program in matches if program is not None), None)
-        if match is not None:
-            programs[name] = match
-    environment = {k: v for _, _, more in programs.values() for k, v in more.items()}
-    every = {path for _, paths, _ in programs.values() for path in paths}
-    shown = tuple(sorted(path for path in every if _may_be_shown(path, home)))
+    home = home or Path.home()
+    programs: dict[str, Path] = {}
+    environment: dict[str, str] = {}
+    shown: set[Path] = set()
+    for name in dict.fromkeys((*names, *optional)):
+        files = _executables(name, search_path, real_path(snapshot.root))
+        found = next(filter(None, (_find(name, file, home, snapshot) for file in files)), None)
+        if found is not None:
+            programs[name], paths, variables = found
+            shown.update(paths)
+            environment.update(variables)
+    if "node" in programs:
+        shown.update(_node_modules(snapshot))
+    allowed = {path for path in shown if _may_be_shown(path, home)}
+    read_only = tuple(sorted(path for path in allowed if allowed.isdisjoint(path.parents)))
     return Toolchain(
-        programs={name: program for name, (program, _, _) in sorted(programs.items())},
-        read_only=shown,
-        environment=dict(sorted(environment.items())),
-        missing=tuple(sorted(set(searched) - programs.keys())),
-        notes=tuple(_unreadable(shown)) if os.geteuid() == 0 else (),
+        programs=programs,
+        read_only=read_only,
+        environment=environment,
+        missing=tuple(sorted({*names} - programs.keys())),
+        notes=tuple(_unreadable(read_only)) if os.geteuid() == 0 else (),
     )
+
+
+def _find(
+    name: str, file: Path, home: Path, snapshot: Snapshot
+) -> tuple[Path, tuple[Path, ...], Mapping[str, str]] | None:
+    """Return the program, the host paths that it needs to read, and its variables.
+
+    Return None if the file is the shim of a version manager.
+    """
+    kind, real = _KINDS[name], real_path(file)
+    if real.name == "rustup":
+        home = file.parent.parent
+        real = _chosen_by_rustup(home, snapshot) or real
+    elif name == "cargo":
+        home /= ".cargo"
+    if real.name not in kind.names or file.parent.name == _SHIMS:
+        return None
+    prefix = real.parent.parent
+    is_whole = kind.mark != "" and (prefix / kind.mark).exists()
+    program = real if real.name == name else file
+    parts = (real_path(prefix / part) for part in kind.parts)
+    stores = tuple(home / store for store in kind.stores if (home / store).is_dir())
+    variables = kind.environment if stores or not kind.stores else {}
+    return (
+        program,
+        (prefix if is_whole else real, program, *parts, *stores),
+        {key: text.format(prefix=prefix, home=home) for key, text in variables.items()},
+    )
+
+
+def _chosen_by_rustup(cargo_home: Path, snapshot: Snapshot) -> Path | None:
+    """Return the cargo that rustup would start: of the pinned toolchain, else of the default."""
+    # Rustup's folder `.rustup` lies beside `.cargo`.
+    rustup = cargo_home.parent / cargo_home.name.replace("cargo", "rustup")
+    default = parsed_toml(_small_text(rustup / "settings.toml")).get("default_toolchain")
+    return _installed(rustup / "toolchains", [*_pinned(snapshot), default], "cargo")
 
 
 def real_path(path: Path) -> Path:
@@ -340,39 +421,6 @@ def _unreadable(paths: Sequence[Path]) -> Iterator[str]:
             yield f"{path} is closed to the sandbox's own user; open it with chmod -R o+rX"
 
 
-# Packages in Maven's store record the mirror that they came from. They are used even though the
-# settings.xml that names the mirror is missing here. The first option is for Maven 3, the second
-# for Maven 3.9 and later.
-_ANY_ORIGIN = (
-    "-Dmaven.legacyLocalRepo=true -Daether.enhancedLocalRepository.trackingFilename=.no-origin"
-)
-
-
-def _find_make(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    real = real_path(file)
-    return (file, (real,), {}) if real.name in ("make", "gmake") else None
-
-
-def _find_go(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    real = real_path(file)
-    root = real.parent.parent
-    if real.name != "go" or not (root / "pkg" / "tool").is_dir():
-        return None
-    modules = home / "go" / "pkg" / "mod"
-    environment = {"GOPROXY": "off", "GOSUMDB": "off", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
-    store = {"GOMODCACHE": str(modules)} if modules.is_dir() else {}
-    return real, (root, modules), {**environment, **store}
-
-
-def _find_node(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    """Find node, npm's folder beside it, and the packages that the user installed."""
-    real = real_path(file)
-    if real.name not in ("node", "nodejs"):  # the shim of a version manager
-        return None
-    packages = real.parent.parent / "lib" / "node_modules"
-    return real, (real, packages, *_node_modules(snapshot)), {}
-
-
 def _node_modules(snapshot: Snapshot) -> Iterator[Path]:
     """Yield each `node_modules` beside a package.json that is not part of the repository."""
     for pure in map(PurePosixPath, snapshot.files):
@@ -385,60 +433,6 @@ def _node_modules(snapshot: Snapshot) -> Iterator[Path]:
             yield folder
 
 
-def _find_npm(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    """Find npm, a script in a package of its own."""
-    real = real_path(file)
-    package = next((p for p in real.parents if (p / "package.json").is_file()), None)
-    return (file, (package, file), {}) if package is not None else None
-
-
-def _find_java(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    real = real_path(file)
-    root = real.parent.parent
-    if real.name != "java" or not (root / "lib").is_dir():
-        return None
-    # Distributions link the configuration to `/etc/java-*`.
-    links = (real_path(link).parts for link in sorted((root / "conf").glob("*")))
-    settings = (
-        Path(*parts[:3])
-        for parts in links
-        if parts[:2] == ("/", "etc") and len(parts) > 3 and "java" in parts[2]
-    )
-    return real, (root, *settings), {"JAVA_HOME": str(root)}
-
-
-def _find_maven(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    """Find Maven with its own configuration, without any `settings.xml`: those hold passwords."""
-    real = real_path(file)
-    root = real.parent.parent
-    if real.name != "mvn" or not (root / "boot").is_dir():
-        return None
-    own = (real_path(root / "bin" / "m2.conf"), real_path(root / "conf" / "logging"))
-    store = home / ".m2" / "repository"
-    options = {"MAVEN_OPTS": f"-Dmaven.repo.local={store} {_ANY_ORIGIN}"} if store.is_dir() else {}
-    return real, (root, *own, store), options
-
-
-def _find_cargo(file: Path, home: Path, snapshot: Snapshot) -> _Program | None:
-    """Find cargo with its toolchain. A rustup proxy leads to the one that rustup would use."""
-    real: Path | None = real_path(file)
-    store = home / ".cargo"
-    if real is not None and real.name == "rustup":
-        store = file.parent.parent
-        # Rustup's folder `.rustup` lies beside `.cargo`.
-        rustup = store.parent / store.name.replace("cargo", "rustup")
-        default = parsed_toml(_small_text(rustup / "settings.toml")).get("default_toolchain")
-        real = _installed(rustup / "toolchains", [*_pinned(snapshot), default], "cargo")
-    if real is None or real.name != "cargo":
-        return None
-    prefix = real.parent.parent
-    shown = prefix if (prefix / "lib" / "rustlib").is_dir() else real
-    packages = tuple(store / name for name in ("registry", "git") if (store / name).is_dir())
-    environment = {"CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never"}
-    home_of_packages = {"CARGO_HOME": str(store)} if packages else {}
-    return real, (shown, *packages), {**environment, **home_of_packages}
-
-
 def _pinned(snapshot: Snapshot) -> Iterator[object]:
     """Yield the channel that the repository pins: the file has two names and two formats."""
     for name in ("rust-toolchain.toml", "rust-toolchain"):
@@ -446,16 +440,3 @@ def _pinned(snapshot: Snapshot) -> Iterator[object]:
             text = snapshot.text(name)
             table = parsed_toml(text).get("toolchain")
             yield table.get("channel") if isinstance(table, dict) else text.strip()
-
-
-# For each program its finder. It gets an executable file of that name on PATH, the home folder and
-# the target's snapshot, and returns None if the file is not the program itself.
-_FINDERS: Mapping[str, Callable[[Path, Path, Snapshot], _Program | None]] = {
-    "cargo": _find_cargo,
-    "go": _find_go,
-    "java": _find_java,
-    "make": _find_make,
-    "mvn": _find_maven,
-    "node": _find_node,
-    "npm": _find_npm,
-}

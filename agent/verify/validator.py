@@ -38,7 +38,7 @@ from agent.verify.path_rules import is_test_file
 from agent.verify.plan import BASE, SOURCE, import_roots
 from agent.verify.reports import COMMAND_ID, nothing_run, streams
 from agent.verify.runners import runner_of
-from agent.verify.runners.base import split_command
+from agent.verify.runners.base import shell_words
 from agent.verify.steering import group_changes
 from sandbox import Sandbox, SandboxError
 
@@ -109,9 +109,9 @@ class SandboxValidator:
         self._problem = problem
         self._options = options or ValidationOptions()
         if self._options.test_cmd is not None:
-            split_command(self._options.test_cmd)  # raises for what cannot be split
+            shell_words(self._options.test_cmd)  # raises for what a shell cannot read
         if self._options.setup_cmd is not None:
-            split_command(self._options.setup_cmd, "--setup-cmd")
+            shell_words(self._options.setup_cmd, "--setup-cmd")
         self._backend = sandbox.name
         self._reporter = reporter
         self._is_checked = False  # the user's test command starts on the base

@@ -54,7 +54,7 @@ class Project:
         chosen = suite or self.suite()
         runner = registry.runner_of(chosen)
         targets = runner.targets(chosen, paths, self.snapshot)
-        tools = tools_for(runner, chosen, self)
+        tools = tools_for(runner, self)
         limits = Limits(wall_seconds=seconds, cpu_seconds=int(seconds))
         context = RunContext(tools, self.mount.resolve(), limits)
         command = runner.command(chosen, targets, context)
@@ -69,11 +69,11 @@ def detected(files: Mapping[str, str], *changed: str, test_cmd: str | None = Non
     return registry.detect(MemorySnapshot(files), test_cmd, changed)
 
 
-def tools_for(runner: Runner, suite: Suite, project: Project) -> Tools:
-    """The programs of this machine that the suite needs."""
-    names = runner.programs(suite)
-    found = find_programs(names, project.snapshot)
-    if PYTHON not in names:
+def tools_for(runner: Runner, project: Project) -> Tools:
+    """The programs of this machine that a runner needs."""
+    names = [name for name in runner.needs if name != PYTHON]
+    found = find_programs(names, project.snapshot, optional=runner.optional)
+    if PYTHON not in runner.needs:
         return Tools(None, toolchain=found)
     real = find_interpreter(project.python)
     return Tools(Interpreter(real.executable, "a test", real.paths), "8", toolchain=found)

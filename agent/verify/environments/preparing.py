@@ -26,7 +26,7 @@ from agent.verify.environments.building import (
     find_python,
 )
 from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
-from agent.verify.runners.base import parsed_toml
+from agent.verify.runners.base import SHELL, parsed_toml, shell_words
 
 # The folder of environments below the cache folder.
 FOLDER = "environments"
@@ -105,12 +105,9 @@ _WHY = "the environment's test command"
 
 def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
     """Choose how to run a spec's command; None for none. Raises ConfigurationError."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise ConfigurationError(f"test = {command!r}: {error}; quote it as for a shell") from None
-    if not words:
+    if not command:
         return None
+    words = shell_words(command, "test")
     rest = words[1:] if _PYTHON.fullmatch(PurePosixPath(words[0]).name) else words
     if rest[:1] == ["-m"]:
         rest = rest[1:]
@@ -122,7 +119,7 @@ def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
     if program == "unittest":
         return Suite("unittest", _WHY)
     if not program.endswith(("runtests.py", "manage.py")):
-        return Suite(COMMAND, _WHY, tuple(words))
+        return Suite(COMMAND, _WHY, (*SHELL, command))
     suite = RUNNERS["django"].detect(snapshot, ())
     if suite is None:
         raise ConfigurationError(f"test = {shlex.join(rest)!r}: the project has no such runner")

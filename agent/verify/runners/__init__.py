@@ -19,12 +19,13 @@ from agent.repository import is_test_path, is_vendored_path, language_of, subtre
 from agent.types.protocols import Snapshot
 from agent.verify.runners.base import (
     COMMAND,
+    SHELL,
     Runner,
     Suite,
     Tools,
     below,
     joined,
-    split_command,
+    shell_words,
 )
 from agent.verify.runners.compiled import CARGO, GO, MAVEN
 from agent.verify.runners.javascript import JAVASCRIPT_RUNNERS
@@ -64,9 +65,9 @@ def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()
     """Return the suite of a project or its scope. Raises ConfigurationError."""
     inner = subtree(snapshot)
     if test_cmd is not None:
-        argv = split_command(test_cmd)
-        known = suite_of_command_line(inner, argv)
-        suite = known or Suite(COMMAND, "chosen with --test-cmd", argv)
+        shell_words(test_cmd)  # raises for what a shell cannot read
+        known = suite_of_command_line(inner, test_cmd)
+        suite = known or Suite(COMMAND, "chosen with --test-cmd", (*SHELL, test_cmd))
     else:
         groups = _ordered_groups(inner, changed)
         rows = [row for group in groups for row in _ROWS if row.languages == group]

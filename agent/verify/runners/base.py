@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -25,6 +25,9 @@ PYTHON = "python"
 
 COMMAND = "command"
 """The name of the runner of any command line."""
+
+PROGRAMS = ("cargo", "go", "java", "make", "mvn", "node", "npm")
+"""The programs that `agent.verify.tools` finds. Any command line may start them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ class Runner:
 
     `languages` (`agent.repository.language_of`) are those of the projects that may use it.
     `detect` returns the suite that a snapshot's files show for a change to some paths. `needs` are
-    the required programs: `PYTHON` or those that `agent.verify.tools` finds.
+    the required programs, and `optional` those that it has where they are found: `PYTHON` or those
+    that `agent.verify.tools` finds.
     `targets` returns the words that run these test files, in order and without repeats; the files
     may be new, so that the snapshot lacks them, and those that it cannot run are left out.
     `selects`: single test files can be named; otherwise every run covers the whole suite.
@@ -129,28 +133,13 @@ class Runner:
     languages: tuple[str, ...] = ()
     detect: Callable[[Snapshot, Sequence[str]], Suite | None] = lambda *_: None
     needs: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     targets: Callable[[Suite, Sequence[str], Snapshot], tuple[str, ...]] = lambda *_: ()
     selects: bool = True
     signs: bool = False
     building: Callable[[Suite, RunContext], Command] | None = None
     again: Callable[[Suite, TestRun], Suite | None] = lambda suite, run: None
     test_id: Callable[[Suite, str], str] = lambda suite, name: name
-
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        """Return the required programs; those of a command line depend on its words."""
-        if self.name != COMMAND:
-            return self.needs
-        names = (PurePosixPath(word).name for word in _program_words(suite.argv))
-        more = (program for name in names for program in _COMMAND_PROGRAMS.get(name, ()))
-        return (*self.needs, *dict.fromkeys(more))
-
-
-# The programs that a command line needs, by a word that names one.
-_COMMAND_PROGRAMS: Mapping[str, tuple[str, ...]] = {
-    **{name: (name,) for name in ("cargo", "go", "make", "node")},
-    "mvn": ("mvn", "java"),
-    **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("npm", "node")),
-}
 
 
 def below(folder: str, path: str) -> str | None:
@@ -306,35 +295,19 @@ def is_this_python(version: str) -> bool:
     return version.split(".")[:2] == [str(part) for part in sys.version_info[:2]]
 
 
-# Runs a command line, inside the sandbox, that holds what only a shell understands.
-_SHELL = ("/bin/sh", "-c")
-
-# Quoted and escaped text, in which operators have no meaning.
-_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""", re.DOTALL)
-
-_SHELL_SYNTAX = re.compile(r"[|&;<>()`$*?\n]|^\s*[A-Za-z_]\w*=|(?<!\S)~")
+SHELL = ("/bin/sh", "-c")
+"""Runs a command line of the user inside the sandbox."""
 
 
-def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
-    """Split as a shell would; shell syntax becomes `/bin/sh -c`. Raises ConfigurationError."""
+def shell_words(command: str, option: str = "--test-cmd") -> list[str]:
+    """Return the words of a command line. Raises ConfigurationError where it has none."""
     try:
-        argv = tuple(shlex.split(command))
+        words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"{option}: {error}; quote it as for a shell") from None
-    if not argv:
+    if not words:
         raise ConfigurationError(f"{option}: the command is empty; leave it out")
-    if _SHELL_SYNTAX.search(_QUOTED.sub("", command)):
-        return (*_SHELL, command)
-    return argv
-
-
-def _program_words(argv: tuple[str, ...]) -> Sequence[str]:
-    if argv[:-1] != _SHELL:
-        return argv[:1]
-    words = shlex.shlex(argv[-1], posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    words.commenters = ""
-    return tuple(words)
+    return words
 
 
 def _allowed_environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -90,8 +90,9 @@ def _run_go(
 ) -> Command:
     """Go compiles what it finds in no cache, since Go 1.20 the standard library too."""
     argv = (context.tools.toolchain.program("go"), "test", *options, *(targets or ("./...",)))
-    cache = {"GOCACHE": str(context.root / BUILD_CACHE)}
-    return tool_command(collecting("stdout", argv), suite, context, environment=cache)
+    offline = {"GOPROXY": "off", "GOSUMDB": "off", "GOTOOLCHAIN": "local"}
+    environment = {"GOCACHE": str(context.root / BUILD_CACHE), **offline}
+    return tool_command(collecting("stdout", argv), suite, context, environment=environment)
 
 
 def _read_go(suite: Suite, command: Command, result: RunResult) -> TestRun:

@@ -22,6 +22,7 @@ from agent.verify.runners.base import (
     INSIDE,
     LOADS_PLUGIN,
     PLUGIN,
+    PROGRAMS,
     PYTHON,
     RunContext,
     Runner,
@@ -246,6 +247,7 @@ def _detect_make(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
 ANY_COMMAND = Runner(
     name=COMMAND,  # only the user or an environment names it
     needs=(PYTHON,),
+    optional=PROGRAMS,
     command=_run_command,
     read=read_command,
     selects=False,
@@ -255,6 +257,7 @@ MAKE = Runner(
     name="make",
     detect=_detect_make,
     needs=(PYTHON, "make"),
+    optional=PROGRAMS,
     command=_run_command,
     read=read_command,
     selects=False,

@@ -177,9 +177,8 @@ def detect_package(snapshot: Snapshot, changed: Sequence[str]) -> Suite | None:
     return None
 
 
-def suite_of_command_line(snapshot: Snapshot, argv: Sequence[str]) -> Suite | None:
+def suite_of_command_line(snapshot: Snapshot, text: str) -> Suite | None:
     """Return the suite of the user's own command if it starts a known runner."""
-    text = argv[-1] if argv[:2] == ("/bin/sh", "-c") else shlex.join(argv)
     package = _package(snapshot, ".")
     suite = _suite_of_commands(package, list(_followed(text, package.scripts)), _READERS)
     if suite is None:

@@ -214,7 +214,7 @@ def test_a_program_in_the_home_itself_never_shows_the_home(tmp_path: Path, home:
     assert found.read_only == (home / "bin/node",)
     go = program(home / "bin/go")
     (home / "pkg/tool").mkdir(parents=True)
-    assert find(tmp_path, home, "go", go.parent).read_only == ()
+    assert find(tmp_path, home, "go", go.parent).read_only == (go,)
 
 
 def test_installed_packages_are_shown_unless_the_repository_brings_them(

@@ -61,11 +61,12 @@ def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
 
 def answer_of_pytest(play: Play, has_pytest: bool = True) -> Callable[[Command, Path], RunResult]:
     def answer(command: Command, tree: Path) -> RunResult:
-        if "-c" in command.argv:
+        if "-I" in command.argv:
             return result_of(
                 json.dumps([platform.python_version(), "8.0" if has_pytest else None, []]).encode()
             )
-        paths = tuple(part for part in command.argv if part.startswith("tests/"))
+        words = " ".join(command.argv).split()
+        paths = tuple(word for word in words if word.startswith("tests/"))
         sealed = plugin_in(command, tree)
         (tree / ORDER_FILE).unlink(missing_ok=True)  # as our plugin does
         report, status = report_of(play(tree, paths))
@@ -83,7 +84,7 @@ def runs(sandbox: ScriptedSandbox) -> list[tuple[str, ...]]:
     return [
         tuple(part for part in command.argv if part.startswith("tests/"))
         for command in sandbox.commands
-        if "-c" not in command.argv
+        if "-I" not in command.argv
     ]
 
 
@@ -178,7 +179,7 @@ def test_what_needs_no_patch_is_done_before_there_is_one(repository: Path) -> No
             return before
 
     assert asyncio.run(prepared()) == 1
-    assert len([c for c in sandbox.commands if "-c" in c.argv]) == 1
+    assert len([c for c in sandbox.commands if "-I" in c.argv]) == 1
 
 
 def test_a_flake_is_dropped_and_named(repository: Path) -> None:
@@ -255,7 +256,7 @@ def test_broken_syntax_is_found_without_running_anything(repository: Path) -> No
 @pytest.mark.parametrize("code", [3, 4])  # a plugin that fails to start, an unknown option
 def test_options_of_missing_plugins_are_dropped_once(repository: Path, code: int) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
-        if "-c" in command.argv:
+        if "-I" in command.argv:
             return result_of(json.dumps([platform.python_version(), "8.0", []]).encode())
         if "addopts=" not in command.argv:
             return result_of(b"unrecognized arguments: --cov", exit_code=code)
@@ -264,7 +265,7 @@ def test_options_of_missing_plugins_are_dropped_once(repository: Path, code: int
     sandbox = ScriptedSandbox(answer)
     (report,) = validate(repository, sandbox, FIXES)
     assert report.verdict is Verdict.VERIFIED
-    given = ["addopts=" in command.argv for command in sandbox.commands if "-c" not in command.argv]
+    given = ["addopts=" in command.argv for command in sandbox.commands if "-I" not in command.argv]
     assert given == [False, *[True] * 6]
 
 
@@ -278,10 +279,10 @@ def test_without_pytest_unittest_is_used_and_said(repository: Path) -> None:
 
 def test_the_users_command_is_run_as_given_and_reports_per_test(repository: Path) -> None:
     sandbox = pytest_played(by_source)
-    command = "make 'tests/test_calc.py'"
+    command = "make tests/test_calc.py"
     (report,) = validate(repository, sandbox, FIXES, test_cmd=command)
     assert report.verdict is Verdict.VERIFIED
-    given = [c for c in sandbox.commands if c.argv == ("make", "tests/test_calc.py")]
+    given = [c for c in sandbox.commands if c.argv == ("/bin/sh", "-c", command)]
     assert len(given) == 2
     assert given[0].environment["PYTEST_PLUGINS"] == "patchshot_pytest"
     assert report.selected == ()

@@ -32,9 +32,9 @@ from agent.verify.runners.base import Suite
         ("python -m pytest -q -W ignore", "pytest", ("-q", "-W", "ignore")),
         ("pytest -p no:cov", "pytest", ("-p", "no:cov")),
         ("python3.9 -m unittest -v", "unittest", ()),
-        ("nosetests -v", "command", ("nosetests", "-v")),
-        ("python -m nose", "command", ("python", "-m", "nose")),
-        ("python tool.py", "command", ("python", "tool.py")),
+        ("nosetests -v", "command", ("/bin/sh", "-c", "nosetests -v")),
+        ("python -m nose", "command", ("/bin/sh", "-c", "python -m nose")),
+        ("python tool.py", "command", ("/bin/sh", "-c", "python tool.py")),
     ],
 )
 def test_commands_are_understood(

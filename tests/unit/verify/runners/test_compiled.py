@@ -385,7 +385,7 @@ def test_maven_itself(tmp_path: Path, home_with_packages: Path) -> None:
     snapshot.root = tmp_path / "tree"
     suite = registry.detect(snapshot, None)
     runner = registry.runner_of(suite)
-    found = find_programs(runner.programs(suite), snapshot, home=home_with_packages)
+    found = find_programs(runner.needs, snapshot, home=home_with_packages)
     targets = runner.targets(suite, list(files), snapshot)
     tools = Tools(None, toolchain=found)
     context = RunContext(tools, snapshot.root, Limits(wall_seconds=100))

@@ -48,7 +48,7 @@ def test_the_files_of_a_project_tell_its_framework(files: dict[str, str], expect
 
 def test_the_command_that_the_user_named_wins() -> None:
     suite = registry.detect(MemorySnapshot(PYTHON), "make 'a b'")
-    assert suite == Suite("command", "chosen with --test-cmd", ("make", "a b"))
+    assert suite == Suite("command", "chosen with --test-cmd", ("/bin/sh", "-c", "make 'a b'"))
     with pytest.raises(ConfigurationError, match="--test-cmd"):
         registry.detect(MemorySnapshot(PYTHON), "'")
 
