@@ -62,7 +62,6 @@ class TestFile:
     words: frozenset[str]
     imports: frozenset[str]  # paths of the repository's files
     tests: int
-    tested: frozenset[str]  # of names such as `test_parse_error`: "parse", "parse_error"
 
 
 class TestFiles:
@@ -94,9 +93,7 @@ class TestFiles:
         lines = imports(text, self.snapshot.files[path].language)
         numbers = (number for line in lines for number in self._modules.find(line, importer))
         imported = frozenset(self._paths[number] for number in numbers)
-        names = [f"{word[5:].lower()}_" for word in words if word.startswith("test_")]
-        tested = {name[: end.start()] for name in names for end in re.finditer("_", name)}
-        return TestFile(path, words, imported, len(_TEST.findall(text)), frozenset(tested))
+        return TestFile(path, words, imported, len(_TEST.findall(text)))
 
 
 def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
@@ -118,20 +115,17 @@ def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
 
 # ------------------------------------------------------------------------------ selection
 
-DEFAULT_LIMIT = 12
+DEFAULT_LIMIT = 8
 
 _EDITED = 20.0
-_READS = 8.0
 _NAMED_BY_ISSUE = 12.0
-_SYMBOL, _SYMBOLS_MOST = 3.0, 9.0
-_TESTED = 2.0  # a test function has the changed function's name in its own
-_ISSUE_WORD, _ISSUE_WORDS_MOST = 1.0, 3.0
 _TOGETHER = 12.0  # times how regularly they changed together, 0..1
-
-# What is only near is not worth its run time, unless few files are better: a handful of test files
-# costs little, and a regression shows where nobody looked for it.
-_WORTH_RUNNING = 2.5
-_AT_LEAST = 6
+_SAME_NAME = 10.0
+_SYMBOL, _SYMBOLS_MOST = 3.0, 9.0
+_IMPORTS = 3.0  # next to history and names it says little: 4 and 6 do worse
+_NEAR = 2.0  # times the share of the edited file's folders that the test file shares
+_ISSUE_WORD, _ISSUE_WORDS_MOST = 1.0, 3.0
+_IMPORTS_PACKAGE = 1.0
 
 # Words of prose are not names of code: snake_case, CamelCase, dotted, or called.
 _CODE_WORD = re.compile(
@@ -140,14 +134,6 @@ _CODE_WORD = re.compile(
 
 # Parts of web and mail addresses look like attributes.
 _ADDRESS = re.compile(r"\w+://\S+|\S+@\S+|\bwww\.\S+")
-
-_SAME_NAME = 10.0
-_FOLDER_NAME = 6.0  # parser/test_errors.py for parser.py
-_NAME_PART = 5.0  # test_mod_errors.py for mod.py, test_pl.py for lang_pl.py
-_PACKAGE_NAME = 3.0  # test_pkg.py for pkg/mod.py
-_IMPORTS = 3.0  # next to history and names it says little: 4 and 6 do worse
-_IMPORTS_PACKAGE = 1.0
-_NEAR = 2.0  # times the share of the edited file's folders that the test file shares
 
 # `test_x`, `x_test`, `x.spec`, `XTest`, `TestX`, `XIT`: what is left is what is tested.
 _AFFIXES = re.compile(
@@ -162,9 +148,6 @@ Relation = tuple[float, str]
 _A_FILE = 0.2
 _A_TEST = 0.05
 
-# For files whose tests are not recognised: scripts, and suites that are made in a loop.
-_LEAST_TESTS = 3
-
 # The share of the time for one run: an estimate can be wrong by a factor of some three.
 _SHARE = 1 / 3
 
@@ -176,60 +159,44 @@ def select_tests(
     limit: int = DEFAULT_LIMIT,
     *,
     together: Mapping[str, float] = MappingProxyType({}),
-    seconds: float | None = None,
+    seconds: float = math.inf,
 ) -> tuple[SelectedTest, ...]:
     """Return at most `limit` test files, best first, each with its relation to the change.
 
     `together` says how regularly test files changed with the edited ones, 0..1. `seconds` bounds
     the estimated time of all chosen files but the best.
     """
-    sources = [change for change in changes if not is_test_path(change.path)]
-    symbols = changed_symbols(sources)
+    data = (c.path for c in changes if is_test_path(c.path))
+    stems = {PurePosixPath(p).stem for p in data if language_of(p) in PROSE_AND_DATA}
+    symbols = changed_symbols(c for c in changes if not is_test_path(c.path)) | stems
     words = frozenset(_CODE_WORD.findall(_ADDRESS.sub(" ", problem_text))) - symbols
-    rarity = _rarity(tests.files, symbols | words)
-    edited = {change.path for change in changes}
-    scored: list[tuple[float, str, list[Relation]]] = []
+    files = Counter(word for test in tests.files for word in (symbols | words) & test.words)
+    rarity = {word: 1 / (1 + math.log2(count)) for word, count in files.items()}
+    edited = sorted(change.path for change in changes if not is_test_file(change.path))
+    scored: list[tuple[float, TestFile, list[Relation]]] = []
     for test in tests.files:
         relations = [
-            *_named(test, edited, problem_text),
-            *_strongest(test, [change.path for change in sources]),
+            *_strongest(test, edited),
             *_by_words(test, symbols, rarity, _SYMBOL, _SYMBOLS_MOST, "mentions"),
             *_by_words(test, words, rarity, _ISSUE_WORD, _ISSUE_WORDS_MOST, "issue's"),
         ]
+        if any(change.path == test.path for change in changes):
+            relations.append((_EDITED, "edited by the patch"))
+        name = re.escape(PurePosixPath(test.path).name)
+        if test.path in problem_text or re.search(rf"(?<![\w/]){name}\b", problem_text):
+            relations.append((_NAMED_BY_ISSUE, "named by the issue"))
         if together.get(test.path):
             relations.append((_TOGETHER * together[test.path], "changed together with it before"))
-        tested = [s for s in sorted(symbols) if s.strip("_").lower() in test.tested]
-        relations += [(_TESTED, f"tests {symbol}") for symbol in tested[:1]]
         score = round(math.fsum(weight for weight, _ in relations), 6)
         if score > 0:
-            scored.append((-score, test.path, sorted(relations, key=lambda r: (-r[0], r[1]))))
-    worth = sum(-score >= _WORTH_RUNNING for score, _, _ in scored)
-    chosen = [
-        SelectedTest(path, "; ".join(note for _, note in relations[:3]))
-        for _, path, relations in sorted(scored)[: min(limit, max(worth, _AT_LEAST))]
-    ]
-    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
-
-
-def _rarity(tests: Sequence[TestFile], words: frozenset[str]) -> Mapping[str, float]:
-    files = Counter(word for test in tests for word in words & test.words)
-    return {word: 1 / (1 + math.log2(count)) for word, count in files.items()}
-
-
-def _named(test: TestFile, edited: set[str], problem: str) -> Iterator[Relation]:
-    if test.path in edited:
-        yield _EDITED, "edited by the patch"
-    data = (PurePosixPath(path) for path in sorted(edited) if language_of(path) in PROSE_AND_DATA)
-    for pure in data:
-        read = {pure.stem, pure.parent.name} & test.words
-        if read and is_test_path(str(pure)):
-            yield _READS, f"may read {pure.name}"
-    shared = (path for path in sorted(edited & test.imports) if is_test_path(path))
-    for path in (path for path in shared if not is_test_file(path)):
-        yield _READS, f"imports {path}"
-    name = re.escape(PurePosixPath(test.path).name)
-    if test.path in problem or re.search(rf"(?<![\w/]){name}\b", problem):
-        yield _NAMED_BY_ISSUE, "named by the issue"
+            scored.append((score, test, sorted(relations, key=lambda r: (-r[0], r[1]))))
+    chosen, left = list[SelectedTest](), seconds * _SHARE
+    for _, test, relations in sorted(scored, key=lambda s: (-s[0], s[1].path))[:limit]:
+        estimate = _A_FILE + _A_TEST * test.tests
+        if estimate <= left or not chosen:
+            chosen.append(SelectedTest(test.path, "; ".join(note for _, note in relations[:3])))
+            left -= estimate
+    return tuple(chosen)
 
 
 def _by_words(
@@ -255,26 +222,15 @@ def _strongest(test: TestFile, paths: Sequence[str]) -> Iterator[Relation]:
 
 
 def _by_name(test: TestFile, path: str) -> Relation | None:
-    """Whether the test is named after the file, a part of its name, or its folder."""
-    pure = PurePosixPath(test.path)
-    bare = _AFFIXES.sub("", pure.stem).strip("_").lower()
-    parts = ["", *module_name(path).split(".")]
-    stem, package = (part.strip("_").lower() for part in (parts[-1], parts[-2]))
-    if bare and bare in (stem, f"{package}_{stem}"):
-        return _SAME_NAME, f"named after {path}"
-    folders = {part.lower().removeprefix("test_") for part in pure.parts[:-1]}
-    if stem and stem in folders and stem not in path.lower().split("/")[:-1]:
-        return _FOLDER_NAME, f"in a folder named after {path}"
-    if (stem and bare.startswith(f"{stem}_")) or (bare and stem.endswith(f"_{bare}")):
-        return _NAME_PART, f"named after {path}"
-    if package and bare == package:
-        return _PACKAGE_NAME, f"named after the folder of {path}"
-    return None
+    tested = _AFFIXES.sub("", PurePosixPath(test.path).stem).strip("_").lower()
+    name = module_name(path).rpartition(".")[2].strip("_").lower()
+    named = bool(name) and f"{tested}_".startswith(f"{name}_")
+    return (_SAME_NAME, f"named after {path}") if named else None
 
 
 def _by_imports(test: TestFile, path: str) -> Relation | None:
     if path in test.imports:
-        return _IMPORTS, f"imports {module_name(path)}"
+        return _IMPORTS, f"imports {path}"
     if f"{path.rpartition('/')[0]}/__init__.py" in test.imports:
         return _IMPORTS_PACKAGE, f"imports the package of {module_name(path)}"
     return None
@@ -284,20 +240,6 @@ def _by_folders(test: TestFile, path: str) -> Relation | None:
     folders = path.split("/")[:-1]
     shared = set(folders) & set(test.path.split("/")[:-1])
     return (_NEAR * len(shared) / len(folders), f"near {path}") if shared else None
-
-
-def _affordable(
-    chosen: Sequence[SelectedTest], tests: TestFiles, seconds: float
-) -> tuple[SelectedTest, ...]:
-    """Return the first file and all further ones that fit into the time that is left."""
-    left, counts = seconds * _SHARE, {test.path: test.tests for test in tests.files}
-    affordable: list[SelectedTest] = []
-    for one in chosen:
-        estimate = _A_FILE + _A_TEST * max(counts[one.path], _LEAST_TESTS)
-        if estimate <= left or not affordable:
-            affordable.append(one)
-            left -= estimate
-    return tuple(affordable)
 
 
 # -------------------------------------------------------------------------------- history
@@ -342,32 +284,17 @@ def changed_together(root: Path, commit: str, paths: tuple[str, ...]) -> Mapping
         return {}
     try:
         with open_repository(root, seconds=_SECONDS) as git:
-            listing = git.changes(
-                git.ancestors(commit, _COMMITS),
-                "--name-only",
-                "--no-renames",
-                "-z",
-                "--format=%x01",
-            )
+            commits = git.ancestors(commit, _COMMITS)
+            listing = git.changes(commits, "--name-only", "--no-renames", "-z", "--format=%x01")
     except RepositoryError:
         return {}
-    commits, best = _commits(listing), dict[str, float]()
-    for seed in paths:
-        holding = [files for files in commits if seed in files]
-        both = Counter(path for files in holding for path in files if path not in paths)
-        for path, count in both.items():
-            best[path] = max(best.get(path, 0.0), count / (len(holding) + _PRIOR))
-    return dict(sorted(best.items()))
-
-
-def _commits(listing: bytes) -> list[list[str]]:
-    commits = []
-    for record in listing.split(b"\x01")[1:]:
-        names = [name.strip(b"\n") for name in record.split(b"\0")]
-        paths = [name.decode("utf-8", "surrogateescape") for name in names if name]
-        if 1 < len(paths) <= _MOST_FILES:
-            commits.append(paths)
-    return commits
+    holding, together = 0, Counter[str]()
+    for record in listing.decode("utf-8", "surrogateescape").split("\1")[1:]:
+        files = {name for part in record.split("\0") if (name := part.strip("\n"))}
+        if len(files) <= _MOST_FILES and not files.isdisjoint(paths):
+            holding += 1
+            together.update(files.difference(paths))
+    return {path: count / (holding + _PRIOR) for path, count in sorted(together.items())}
 
 
 # ---------------------------------------------------------------- tests shown to the model
