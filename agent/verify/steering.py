@@ -8,9 +8,10 @@ modules for tests that nothing else imports, and data files that only tests comp
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -121,29 +122,25 @@ def _hidden_module(
     deleted: Collection[str],
 ) -> str:
     """Return the module that a new top-level module would hide from the test run, or ""."""
-    if change.before is not None or change.after is None:
+    if change.before is not None or not change.path.endswith((".py", ".so")):
         return ""
     for root in roots:
         inside = below(root, change.path) or ""
-        name = inside.partition("/")[0]
-        top = name.partition(".")[0] if name == inside else name
-        if not inside.endswith((".py", ".so")) or any(map(snapshot.exists, _places(root, top))):
+        top = inside.partition("/")[0].partition(".")[0]
+        if not top or any(map(snapshot.exists, _places(root, top))):
             continue
         if top in _RUNNER or top in sys.stdlib_module_names or top.startswith(_OURS):
             return top
         if is_test_side(change.path):
             continue
-        place = joined(root, top)
-        new = not any(path.startswith(f"{place}/") for path in snapshot.files)
-        provides = name == inside or inside == f"{top}/__init__.py"
-        others = (
-            path
-            for other in {*roots, *_ROOTS} - {root}
-            for path in (*_places(other, top), joined(other, inside))
+        is_new = not any(path.startswith(f"{joined(root, top)}/") for path in snapshot.files)
+        provides = change.path in _places(root, top)
+        others = {*roots, *_ROOTS} - {root}
+        places = (
+            path for other in others for path in (*_places(other, top), joined(other, inside))
         )
-        if (top in installed and provides and new) or any(
-            snapshot.exists(path) and path not in deleted for path in others
-        ):
+        hides = any(snapshot.exists(path) and path not in deleted for path in places)
+        if hides or (top in installed and provides and is_new):
             return top
     return ""
 
@@ -183,8 +180,9 @@ class SteeringFiles:
             return "it configures the test run" if _manifest_steers(change) else ""
         if is_test_change(change):
             return ""
-        loaded = self._configuration.items()
-        if loader := next((one for one, text in loaded if _names(path, one, text)), ""):
+        names = [_name(path)] if language_of(path) in _TEST_LIBRARIES else []
+        names += [module_name(path)] if path.endswith(".py") else []
+        for loader in (self._loaders[name] for name in names if name in self._loaders):
             return f"{loader} loads it into the test run"
         if change.before is None:
             return ""
@@ -195,12 +193,15 @@ class SteeringFiles:
         return ""
 
     @cached_property
-    def _configuration(self) -> Mapping[str, str]:
-        """What configuration says of the files that it loads into test runs or has start."""
-        # settings.py is Django's, which names its test runner there.
+    def _loaders(self) -> Mapping[str, str]:
+        """What configuration loads into test runs, by name, with the file that does so."""
         files = [p for p in self._snapshot.files if steers_tests(p) or p.endswith("settings.py")]
-        paths = [path for path in files if not is_vendored_path(path)][:_MOST_CONFIGURATION]
-        return {path: _loads(path, self._snapshot.text(path)[:_MOST_CHARS]) for path in paths}
+        loading = [p for p in files if _IN_PYTHON.fullmatch(p) or _IN_SCRIPTS.fullmatch(p)]
+        loaders: dict[str, str] = {}
+        for path in [p for p in loading if not is_vendored_path(p)][:_MOST_CONFIGURATION]:
+            for name in _loaded(path, self._snapshot.text(path)[:_MOST_CHARS]):
+                loaders.setdefault(name, path)
+        return loaders
 
     def _is_test_helper(self, path: str, text: str) -> bool:
         """Whether a source file is for tests, by its name or imports, and only they import it."""
@@ -211,8 +212,8 @@ class SteeringFiles:
         with_patch = any(re.search(imported, text) for text in self._new_tests)
         if not (with_patch or self._any(imported, is_test_side)):
             return False
-        names = rf"{_word(module)}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
-        about = {module, path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
+        names = rf"{_word(module)}|{_word(_name(path))}"
+        about = {module, path, *_DEFINED.findall(text)}
         if self._any(names, lambda p: PurePosixPath(p).name in _PACKAGE_METADATA) or any(
             re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in about
         ):
@@ -258,45 +259,49 @@ _TEMPLATES = frozenset({".html", ".htm", ".xhtml", ".po", ".pot"})
 
 # ------------------------------------------------------------- what configuration loads or starts
 
-_INI = re.compile(r"\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml")
-_SCRIPT_CONFIGURATION = re.compile(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$")
-_PLUGIN_OPTION = re.compile(r"(?<![\w-])-p[\s'\",=]*[A-Za-z_][\w.]*")
-_TEST_RUNNER = re.compile(r"\bTEST_RUNNER\s*=\s*['\"][\w.]+")
-_CONFTEST = re.compile(
-    r"^pytest_plugins\b[^=\n]*=[^\n]*(?:\n[ \t)\]][^\n]*)*"
-    r"|^from [\w.]+ import [^\n]*(?:\*|\bpytest_)",
-    re.MULTILINE,
+# settings.py is Django's, which names its test runner there.
+_IN_PYTHON = re.compile(r".*\.(?:ini|cfg|toml)|(?:.*/)?(?:conftest|settings)\.py")
+_IN_SCRIPTS = re.compile(r".*\.(?:json|opts|[cm]?[jt]s)|.*rc(?:\.\w+)?")
+_PYTHON_LOADS = re.compile(
+    r"""
+      (?<![\w-])-p[\s'",=]*([A-Za-z_][\w.]*)
+    | ^pytest_plugins\b[^=\n]*=([^\n]*(?:\n[ \t)\]][^\n]*)*)
+    | ^from\ ([\w.]+)\ import\ [^\n]*(?:\*|\bpytest_)
+    | \bTEST_RUNNER\s*=\s*['"]([\w.]+)\.\w
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
-_SCRIPT_NAMES = re.compile(
-    r"(?:\b(?:from|import|require\()\s*"
-    r"|\b(?:setupFiles\w*|globalSetup|globalTeardown|testEnvironment|testRunner|runner|require|import"
-    r"|loader|preset|resolver|snapshotSerializers|transform|file|reporters?)['\"]?\s*[:=]\s*[\[{]?)"
-    r"(?:[^\]}'\"\n]*['\"][^'\"\n]*['\"][\s,]*)+"
-    r"|^\s*(?:-\s*|require:\s*|--require\s+|-r\s+)\.{0,2}/?[\w./-]+$",
-    re.MULTILINE,
+_SCRIPT_LOADS = re.compile(
+    r"""
+      \b(?:from|import|require\()\s*['"]([^'"\n]+)
+    | \b(?:setupFiles\w*|globalSetup|globalTeardown|testEnvironment|testRunner|runner|require|import
+        |loader|preset|resolver|snapshotSerializers|transform|file|reporters?)['"]?
+      \s*[:=]\s*[\[{]?((?:[^\]}'"\n]*['"][^'"\n]*['"][\s,]*)+)
+    | ^\s*(?:-\s+|require:\s*)([\w./-]+)$
+    | (?<![\w-])(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*
+        |--globalSetup)[\s=]+([\w./-]+)
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
 _RUNNER_SECTIONS = ("jest", "mocha", "ava", "vitest", "tap", "nyc", "c8", "babel")
-
-# What a file is an argument of if a command loads it.
-_STARTS = (
-    r"\s(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*|--globalSetup)"
-    r"[\s=]+"
-)
+_SCRIPT_ENDING = re.compile(r"\.[cm]?[jt]sx?$")
 
 
-def _loads(path: str, text: str) -> str:
-    name = path.rpartition("/")[2]
-    if name == "package.json":
-        return _of_scripts(text)
-    if _INI.fullmatch(name):
-        return "\n".join(_PLUGIN_OPTION.findall(text))
-    if name == "conftest.py":
-        return "\n".join(_CONFTEST.findall(text))
-    if name.endswith("settings.py"):
-        return "\n".join(_TEST_RUNNER.findall(text))
-    if _SCRIPT_CONFIGURATION.search(name):
-        return "".join(f"\n{match[0]}" for match in _SCRIPT_NAMES.finditer(text))
-    return ""
+def _name(path: str) -> str:
+    """Return the path of a source file as configuration names it, without its ending."""
+    return _SCRIPT_ENDING.sub("", path).removesuffix(".py").removesuffix("/index")
+
+
+def _loaded(path: str, text: str) -> Iterator[str]:
+    """Yield the names of the modules and files that a configuration file loads."""
+    folder = path.rpartition("/")[0]
+    text = _of_scripts(text) if path.endswith("package.json") else text
+    loads = _PYTHON_LOADS if _IN_PYTHON.fullmatch(path) else _SCRIPT_LOADS
+    for groups in loads.findall(text):
+        for word in re.findall(r"[\w./-]+", "".join(groups)):
+            yield word
+            yield posixpath.normpath(posixpath.join(folder, _name(word.lstrip("/"))))
+            yield posixpath.join(folder, word.lstrip("."))
 
 
 def _of_scripts(text: str) -> str:
@@ -309,25 +314,6 @@ def _of_scripts(text: str) -> str:
         return ""
 
 
-def _names(path: str, configuration: str, loads: str) -> bool:
-    pure, folder = PurePosixPath(path), configuration.rpartition("/")[0]
-    if not loads or pure.suffix == ".txt":  # requirements of packages
-        return False
-    if pure.suffix == ".py":
-        modules = "|".join(map(re.escape, {module_name(path), f".{pure.stem}", pure.stem}))
-        plugin = r"(?:-p[\s'\",=]*|['\"]|\bfrom |-m )"
-        if re.search(rf"{plugin}(?:{modules})(?!\w|\.\w+\.)", loads):
-            return True
-    names = {path}
-    scripts = pure.suffix in (".js", ".ts", ".cjs", ".mjs", ".tsx")
-    if scripts:
-        names.add(str(pure.with_suffix("")).removesuffix("/index"))
-    names |= {name.removeprefix(f"{folder}/") for name in names}
-    word = rf"(?:<rootDir>/|\./)?(?:{'|'.join(sorted(map(re.escape, names)))})(?![\w./-])"
-    quoted = rf"|['\"]{word}['\"]|^\s*-?\s*{word}$" if scripts else ""
-    return re.search(rf"(?:{_STARTS}){word}{quoted}", loads, re.MULTILINE) is not None
-
-
 # ---------------------------------------------------------------------------------- manifests
 
 # What a package says about itself and needs, which is no more than what its source imports.
@@ -335,60 +321,45 @@ _PACKAGE_SOURCE = frozenset(
     {"name", "version", "description", "main", "module", "exports", "imports", "types", "typings"}
     | {"browser", "bin", "files", "keywords", "author", "contributors", "license", "repository"}
     | {"homepage", "bugs", "engines", "sideEffects", "publishConfig", "funding", "private", "type"}
-    | {"dependencies", "peerDependencies", "optionalDependencies"}
+    | {"features"}
 )
+_DEPENDENCIES = ("dependencies", "peerDependencies", "optionalDependencies")
 _CARGO_STEERS = ("autotests", "autobins", "autolib", "build", "links", "edition", "workspace")
+
+# A dependency that is taken from another place than the registry.
+_PLACED = re.compile(
+    r"^\"(?:file|link|portal|npm|git|https?|workspace)\b|\"(?:path|git|package|registry)\":"
+)
 _GO_DIRECTIVE = re.compile(r"^(replace|toolchain|tool|exclude)\b[ \t]*(\([^)]*\)|.*)", re.MULTILINE)
 
 
 def _manifest_steers(change: FileChange) -> bool:
     """Whether a change to a configuration file touches a part that can steer tests."""
-    parts = _MANIFESTS.get(change.path.rpartition("/")[2])
-    if parts is None or change.before is None or change.after is None:
+    name = change.path.rpartition("/")[2]
+    if name not in ("package.json", "Cargo.toml", "go.mod") or not (change.before and change.after):
         return True
     try:
-        return parts(change.before.decode()) != parts(change.after.decode())
+        return _steering_part(name, change.before) != _steering_part(name, change.after)
     except (ValueError, RecursionError, AttributeError, TypeError):
         return True
 
 
-def _of_package(text: str) -> object:
-    package = json.loads(text)
-    links = {
-        name: version
-        for table in ("dependencies", "peerDependencies", "optionalDependencies")
-        for name, version in package.get(table, {}).items()
-        if re.match(r"(?:file|link|portal|npm|git|https?|workspace)\b", str(version))
-    }
-    return {k: v for k, v in package.items() if k not in _PACKAGE_SOURCE}, links
+def _steering_part(name: str, data: bytes) -> object:
+    if name == "go.mod":
+        return _GO_DIRECTIVE.findall(data.decode())
+    manifest = json.loads(data) if name == "package.json" else parse_toml(data)
+    parts = {key: part for key, part in manifest.items() if key not in _PACKAGE_SOURCE}
+    tables = [parts.pop(table, {}) for table in _DEPENDENCIES]
+    dependencies = [(key, json.dumps(source)) for table in tables for key, source in table.items()]
+    placed = [one for one in dependencies if _PLACED.search(one[1])]
+    package = parts.pop("package", {})
+    return parts, placed, [package.get(key) for key in _CARGO_STEERS]
 
-
-def _of_cargo(text: str) -> object:
-    manifest = parse_toml(text.encode("utf-8", "surrogateescape"))
-    package = manifest.pop("package", {})
-    placed = {
-        name: source
-        for name, source in manifest.pop("dependencies", {}).items()
-        if isinstance(source, dict) and {"path", "git", "package", "registry"} & source.keys()
-    }
-    manifest.pop("features", None)
-    return manifest, placed, [package.get(key) for key in _CARGO_STEERS]
-
-
-def _of_go(text: str) -> object:
-    return _GO_DIRECTIVE.findall(text)
-
-
-_MANIFESTS: Mapping[str, Callable[[str], object]] = {
-    "package.json": _of_package,
-    "Cargo.toml": _of_cargo,
-    "go.mod": _of_go,
-}
 
 # -------------------------------------------------------------------------------- test helpers
 
 _PACKAGE_METADATA = frozenset({"pyproject.toml", "setup.cfg", "setup.py", "package.json"})
-_DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+_DEFINED = re.compile(r"\b(?:def|class|function|const|let|var)\s+(\w+)")
 _OF_SCRIPTS = re.compile(
     r"['\"](?:(?:node:)?assert(?:/strict)?|node:test|@jest/globals|vitest|jest|mocha|chai|ava|tap|sinon"
     r"|should|expect|@testing-library/[\w-]+)['\"]"
@@ -415,4 +386,3 @@ _FOR_TESTS = re.compile(
     r"(?:^|[/_.-])(?:testing|test[_-]?(?:utils?|helpers?|support)|testutils?)(?:[/_.-]|$)",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"(?:function\s+|func\s+(?:\([^)]*\)\s*)?|fn\s+|(?:const|let|var)\s+)(\w+)")
