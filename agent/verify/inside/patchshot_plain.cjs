@@ -1,0 +1,721 @@
+// Replays JavaScript tests as plain code, without a test runner, as the order in PATCHSHOT_REPLAY
+// asks (see `patchshot_plain.py`).
+//
+// It runs inside the sandbox under node 18 or later. A test runs as it is (`plain`), some more times
+// in the same process (`twice`), in a user's program that has its package below `node_modules`
+// (`moved`), and where other calls come before each of its calls (`amid`). Each is a process of its
+// own: a program of this text that ends with a call of `child`. Once a test fails, no variant follows.
+"use strict";
+const assert = require("node:assert");
+const crypto = require("node:crypto");
+const fs = require("node:fs");
+const Module = require("node:module");
+const os = require("node:os");
+const path = require("node:path");
+const { inspect, format } = require("node:util");
+const { pathToFileURL } = require("node:url");
+const vm = require("node:vm");
+
+const SECONDS = 60; // of one variant
+const CALLS = 10_000; // of a test in one process
+const CALLS_SECONDS = 0.3;
+const CALLS_BEFORE = 9; // with other arguments, in `amid`
+const VALUE_CHARS = 300;
+const LATER = 10 * 365 * 86_400_000; // milliseconds by which clocks are moved
+const USER = { USER: "dev", LOGNAME: "dev", LANG: "C.UTF-8", TERM: "xterm", TZ: "EST5" };
+const RUNNERS = ["node:test", "@jest/globals", "vitest", "mocha"];
+const ASSERTS = ["assert", "node:assert", "assert/strict", "node:assert/strict"];
+const OF_RUNNERS = /^(?:@jest\/|@vitest\/|(?:jest|vitest|mocha|jasmine|ava|tap|tape)(?:$|[/-]))/;
+const TESTS = /^(?:(?:.*\/)?(?:tests?|specs?|__tests__)(?:\/.*)?|.*[._-](?:test|spec)\.[cm]?js)$/;
+const HOOKS = "before after beforeEach afterEach beforeAll afterAll setup teardown suiteSetup suiteTeardown";
+const OTHERS = "test it specify describe context suite xit xtest xdescribe expect jest vi mock";
+const NAMES = `${HOOKS} ${OTHERS}`.split(" ");
+// What has a value shown or compared as another one.
+const SHOWS = ["toJSON", "valueOf", "toString", "inspect", "equals", "asymmetricMatch"];
+const later = { by: 0 };
+
+// ------------------------------------------------------------------------------ the trusted process
+
+function parent() {
+  process.title = "sh";
+  const [place, report, seal] = ["PATCHSHOT_REPLAY", "SANDBOX_REPORT", "PATCHSHOT_SEAL"].map(taken);
+  const order = JSON.parse(fs.readFileSync(place, "utf8"));
+  const key = seal ? fs.readFileSync(seal) : undefined;
+  for (const file of seal ? [place, seal] : [place]) fs.unlinkSync(file);
+  const root = fs.realpathSync(path.dirname(place));
+  const descriptor = fs.openSync(report, "a");
+  let last = "";
+  const write = (line) => {
+    let data = JSON.stringify(line);
+    if (key) {
+      last = crypto.createHmac("sha256", key).update(last + data).digest("hex").slice(0, 16);
+      data += `\t${last}`;
+    }
+    fs.writeSync(descriptor, `${data}\n`);
+  };
+  for (const test of order.tests) {
+    const file = path.join(root, test.split("::")[0]);
+    const name = test.slice(test.indexOf("::") + 2);
+    let passed = fs.existsSync(file);
+    for (const way of ["plain", "moved", "amid"]) {
+      for (const line of passed ? inChild({ root, file, name, way }) : []) {
+        passed = line.kind === "passed";
+        write({ event: "replay", id: test, ...line });
+      }
+    }
+  }
+}
+
+function taken(name) {
+  const value = process.env[name];
+  delete process.env[name];
+  return value;
+}
+
+// Return what a process reports of a test.
+function inChild(task) {
+  const home = fs.mkdtempSync(path.join(task.root, ".dev-"));
+  const office = path.join(home, "office");
+  fs.mkdirSync(path.join(office, "node_modules"), { recursive: true });
+  const { folder, table } = packageOf(task.file);
+  const type = task.file.endsWith(".mjs") || (table.type === "module" && !task.file.endsWith(".cjs"));
+  const manifest = { name: "office", version: "1.0.0", private: true };
+  Object.assign(task, { office, folder, isModule: type, sample: task.file, to: folder });
+  let { env } = process;
+  let cwd = process.cwd();
+  if (task.way === "moved") {
+    const name = table.name || path.basename(folder);
+    task.to = path.join(office, "node_modules", name);
+    task.sample = path.join(office, type ? "sample.mjs" : "sample.js");
+    layOut(task, table);
+    manifest.dependencies = { [name]: "*" };
+    env = { ...USER, HOME: home, PWD: office, PATH: "/usr/local/bin:/usr/bin:/bin", SHELL: "/bin/sh" };
+    cwd = office;
+  }
+  fs.writeFileSync(path.join(office, "package.json"), JSON.stringify(manifest));
+  const main = path.join(office, "main.js");
+  fs.writeFileSync(main, `${fs.readFileSync(__filename, "utf8")}\nchild(${JSON.stringify(task)});\n`);
+  const { spawnSync } = require("node:child_process");
+  const stdio = ["ignore", "ignore", "ignore", "pipe"];
+  const options = { cwd, env, stdio, timeout: SECONDS * 1000, killSignal: "SIGKILL" };
+  const lines = String(spawnSync(process.execPath, [main], options).output?.[3] ?? "").split("\n");
+  fs.rmSync(home, { recursive: true, force: true });
+  return lines.slice(0, -1).map((line) => JSON.parse(line));
+}
+
+function packageOf(file) {
+  for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
+    let table = {};
+    try {
+      table = JSON.parse(fs.readFileSync(path.join(folder, "package.json"), "utf8"));
+    } catch {} // no package, or none that can be read
+    if (table.name || folder === path.dirname(folder)) return { folder, table };
+  }
+}
+
+// Have a program's folder hold the package as npm would install it, and what is beside the test.
+function layOut({ root, file, folder, to, office, sample }, table) {
+  copy(folder, to);
+  const needed = { ...table.dependencies, ...table.optionalDependencies, ...table.peerDependencies };
+  for (const name of Object.keys(needed)) {
+    for (let up = folder; up.startsWith(root); up = path.dirname(up)) {
+      const found = path.join(up, "node_modules", name);
+      if (!fs.existsSync(found)) continue;
+      link(found, path.join(office, "node_modules", name));
+      break;
+    }
+  }
+  for (const name of fs.readdirSync(path.dirname(file))) {
+    if (path.dirname(file) !== folder) link(path.join(path.dirname(file), name), path.join(office, name));
+  }
+  fs.rmSync(path.join(office, path.basename(file)), { force: true });
+  fs.writeFileSync(sample, fs.readFileSync(file));
+}
+
+function copy(folder, to) {
+  fs.mkdirSync(to, { recursive: true });
+  for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
+    if (/^(?:\.|node_modules$)/.test(entry.name) || TESTS.test(entry.name)) continue;
+    const [from, place] = [path.join(folder, entry.name), path.join(to, entry.name)];
+    if (entry.isDirectory()) copy(from, place);
+    else if (entry.isFile()) fs.linkSync(from, place);
+    else link(from, place);
+  }
+}
+
+function link(from, to) {
+  fs.mkdirSync(path.dirname(to), { recursive: true });
+  if (!fs.existsSync(to)) fs.symlinkSync(from, to);
+}
+
+// ------------------------------------------------------------------------------- the test as code
+
+class Skip extends Error {}
+
+class Suite {
+  constructor(name, up) {
+    Object.assign(this, { name, up, inner: [], off: Boolean(up?.off), hooks: {}, begun: false });
+  }
+
+  get titles() {
+    return this.up ? [...this.up.titles, this.name] : [];
+  }
+
+  get chain() {
+    return this.up ? [...this.up.chain, this] : [this];
+  }
+}
+
+class Replay {
+  constructor(task) {
+    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context() });
+    this.top = this.at;
+    this.require = Module.createRequire(task.file);
+    this.shim = this.known(this.names(), "the runner");
+  }
+
+  // Return an object that has no more than what is here. What else a test uses needs a runner.
+  known(members) {
+    const get = (target, key) => {
+      if (key in target || typeof key === "symbol" || key === "then" || key === "__esModule") {
+        return target[key];
+      }
+      throw this.skip();
+    };
+    return new Proxy(members, { get });
+  }
+
+  skip() {
+    this.skipped = true;
+    return new Skip();
+  }
+
+  names() {
+    const test = this.registering((suite, fn, off, style) => {
+      suite.up.inner.push(Object.assign(suite, { fn, off, style }));
+    });
+    const describe = this.registering((suite, fn, off) => {
+      suite.up.inner.push(Object.assign(suite, { off }));
+      this.at = suite;
+      const result = fn?.call(this.self, this.self);
+      this.at = suite.up;
+      if (typeof result?.then === "function") throw this.skip();
+    });
+    const hooks = {};
+    const same = { beforeAll: "before", afterAll: "after", setup: "beforeEach", teardown: "afterEach" };
+    Object.assign(same, { suiteSetup: "before", suiteTeardown: "after" });
+    for (const name of HOOKS.split(" ")) {
+      hooks[name] = (...given) => {
+        const fn = given.find((one) => typeof one === "function");
+        (this.at.hooks[same[name] ?? name] ??= []).push(fn);
+      };
+    }
+    const more = { it: test, specify: test, describe, suite: describe, context: describe, ...hooks };
+    Object.assign(more, { xit: test.skip, xtest: test.skip, xdescribe: describe.skip });
+    const { skip } = this;
+    const lazy = {
+      expect: () => this.package("expect", "expect"),
+      mock: () => require("node:test").mock,
+      jest: () => this.mocker(),
+      vi: () => this.mocker(),
+    };
+    for (const [name, make] of Object.entries(lazy)) {
+      let made;
+      Object.defineProperty(more, name, { get: () => (made ??= make()), enumerable: true });
+    }
+    Object.defineProperties(test, Object.getOwnPropertyDescriptors(more));
+    return Object.assign(test, { test, default: undefined, skip: test.skip, todo: test.todo });
+  }
+
+  registering(add) {
+    const register = (off, ...given) => {
+      const fn = given.find((one) => typeof one === "function");
+      const options = given.find((one) => typeof one === "object" && one) ?? {};
+      const name = typeof given[0] === "string" ? given[0] : fn?.name || "<anonymous>";
+      const none = off || this.at.off || !fn || options.skip || options.todo;
+      add(new Suite(name, this.at), fn, Boolean(none), this.style);
+    };
+    const usual = (...given) => register(false, ...given);
+    const skip = (...given) => register(true, ...given);
+    const each = (rows) => (title, fn) => {
+      if (rows.raw) throw this.skip();
+      rows.forEach((row, index) => {
+        const values = Array.isArray(row) ? row : [row];
+        const places = title.match(/%[sdifjoOp]/g) ?? [];
+        const name = format(title.replaceAll("%#", index), ...values.slice(0, places.length));
+        const rest = fn.length > values.length ? (done) => fn(...values, done) : () => fn(...values);
+        usual(name, rest);
+      });
+    };
+    return Object.assign(usual, { only: usual, concurrent: usual, skip, todo: skip, each });
+  }
+
+  // Return what a package of the project offers.
+  package(name, member) {
+    try {
+      const found = this.require(name);
+      return found[member] ?? found.default ?? found;
+    } catch {
+      return new Proxy(() => {}, { get: () => { throw this.skip(); }, apply: () => { throw this.skip(); } });
+    }
+  }
+
+  mocker() {
+    try {
+      const mocker = new (this.require("jest-mock").ModuleMocker)(globalThis);
+      return this.known({ fn: mocker.fn.bind(mocker), spyOn: mocker.spyOn.bind(mocker) });
+    } catch {
+      return this.known({});
+    }
+  }
+
+  *load() {
+    const { isModule, sample, file } = this.task;
+    const source = fs.readFileSync(sample, "utf8").replace(/^#!.*/, "");
+    this.style = /\bnode:test\b/.test(source) ? "node" : "other";
+    if (isModule) {
+      yield* this.loadModule(source);
+      return;
+    }
+    const module = new Module(sample, require.main);
+    module.filename = sample;
+    module.paths = Module._nodeModulePaths(path.dirname(file));
+    const own = (request) => Module._load(request, module, false);
+    own.resolve = (request, options) => Module._resolveFilename(request, module, false, options);
+    Object.assign(own, { main: require.main, cache: Module._cache, extensions: Module._extensions });
+    module.require = own;
+    Module._cache[sample] = module;
+    const names = NAMES.filter((name) => name !== "mock");
+    const given = names.map((name) => (source.includes(name) ? this.shim[name] : undefined));
+    // Where the file declares such a name itself, its own is nearer.
+    const head = `(function (${names}) { return function (exports, require, module, __filename, __dirname) {`;
+    const options = { filename: sample };
+    options.importModuleDynamically = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+    const wrapped = vm.runInThisContext(`${head}${source}\n}})`, options);
+    const of = [module.exports, own, module, sample, path.dirname(sample)];
+    wrapped(...given).apply(module.exports, of);
+    module.loaded = true;
+  }
+
+  *loadModule(source) {
+    if (!Module.register) throw this.skip();
+    const { office, sample, file, folder, to } = this.task;
+    const shims = {};
+    const all = {};
+    const provide = (names, value, members) => {
+      const place = path.join(office, `part${Object.keys(all).length}.mjs`);
+      all[place] = value;
+      const lines = members.map((name, at) => `const v${at} = all[${JSON.stringify(name)}];\nexport { v${at} as ${name} };`);
+      const text = `const all = globalThis.office[${JSON.stringify(place)}];\nexport default all.default ?? all;\n`;
+      fs.writeFileSync(place, text + lines.join("\n"));
+      for (const name of names) shims[name] = pathToFileURL(place).href;
+    };
+    const used = NAMES.filter((name) => name !== "test" && source.includes(name));
+    provide(RUNNERS, this.shim, ["test", ...used]);
+    for (const name of ASSERTS) provide([name], pristine(name), Object.keys(pristine(name)).filter((n) => n !== "default"));
+    const data = { shims, sample: pathToFileURL(sample).href, file: pathToFileURL(file).href };
+    Object.assign(data, { from: pathToFileURL(folder).href, to: pathToFileURL(to).href });
+    Module.register(`data:text/javascript,${encodeURIComponent(LOADER)}`, { data });
+    globalThis.office = all;
+    if (this.task.way === "amid") yield* this.busyModules(source, provide);
+    for (const place of Object.keys(all)) yield import(pathToFileURL(place).href);
+    delete globalThis.office;
+    for (const name of used) {
+      if (!new RegExp(`\\b(?:import|const|let|var|function)\\b[^;(]*\\b${name}\\b`).test(source)) globalThis[name] = this.shim[name];
+    }
+    yield import(data.sample);
+  }
+
+  *busyModules(source, provide) {
+    const found = new Set([...source.matchAll(/\bfrom\s*["'](\.[^"']+)["']/g)].map((match) => match[1]));
+    for (const name of found) {
+      const place = this.require.resolve(name);
+      if (!isProduct(this.task, place)) continue;
+      const exported = yield import(pathToFileURL(place).href);
+      const members = Object.keys(exported);
+      const busy = Object.fromEntries(members.map((one) => [one, busyOf(exported[one])]));
+      provide([name], busy, members.filter((one) => one !== "default"));
+    }
+  }
+
+  // Run the tests of the name; those in another test are reached through it.
+  *run() {
+    Object.assign(this, { called: false, error: undefined, found: false });
+    const visit = function* (suite) {
+      for (const one of suite.inner) {
+        if (!one.fn) yield* visit.call(this, one);
+        else if (this.leadsTo(one.titles)) yield* this.perform(one);
+      }
+    };
+    yield* visit.call(this, this.top);
+  }
+
+  isMeant(titles) {
+    return [" > ", " "].some((join) => titles.join(join).trim() === this.task.name);
+  }
+
+  leadsTo(titles) {
+    return this.isMeant(titles) || this.task.name.startsWith(`${titles.join(" > ")} > `);
+  }
+
+  *perform(test) {
+    if (test.off) throw this.skip();
+    this.found = true;
+    const above = test.up.chain;
+    for (const suite of above.filter((one) => !one.begun)) {
+      suite.begun = true;
+      for (const hook of suite.hooks.before ?? []) yield* this.invoke(hook, test);
+    }
+    for (const suite of above) {
+      for (const hook of suite.hooks.beforeEach ?? []) yield* this.invoke(hook, test);
+    }
+    try {
+      yield* this.invoke(test.fn, test, this.isMeant(test.titles));
+    } finally {
+      for (const suite of above.reverse()) {
+        for (const hook of suite.hooks.afterEach ?? []) yield* this.invoke(hook, test);
+      }
+    }
+  }
+
+  *invoke(fn, test, isMeant = false) {
+    this.called ||= isMeant;
+    const ofNode = test.style === "node";
+    const given = ofNode ? [this.contextOf(test)] : [];
+    if (fn.length > given.length) {
+      yield new Promise((resolve, reject) => {
+        const done = (error) => (error ? reject(error) : resolve());
+        fn.call(this.self, ...given, Object.assign(done, { fail: done }));
+      });
+    } else {
+      yield fn.apply(this.self, given);
+    }
+  }
+
+  // Return the object that node's runner gives to a test.
+  contextOf(test) {
+    const inner = new Suite(test.name, test.up);
+    const subtest = (...given) => {
+      this.at = inner;
+      this.shim.test(...given);
+      this.at = this.top;
+      const one = inner.inner.at(-1);
+      if (!this.leadsTo(one.titles)) return Promise.resolve();
+      return new Promise((resolve, reject) => drive(this.perform(one), (e) => (e ? reject(e) : resolve())));
+    };
+    const hook = (name) => (fn) => (inner.hooks[name] ??= []).push(fn);
+    const nothing = () => {};
+    const members = { name: test.name, test: subtest, it: subtest, assert, diagnostic: nothing };
+    for (const name of ["before", "beforeEach", "afterEach"]) members[name] = hook(name);
+    Object.assign(members, { after: nothing, plan: nothing, todo: nothing, runOnly: nothing });
+    members.skip = () => this.skip();
+    members.signal = new AbortController().signal;
+    Object.defineProperty(members, "mock", { get: () => this.shim.mock });
+    return this.known(members);
+  }
+
+  outcome(error) {
+    const failed = isAssertion(error);
+    const missing = /\bto[A-Z]\w* is not a function|expect\b.* is not/.test(error?.message ?? "");
+    const skipped = this.skipped || missing || (!error && !this.called);
+    const message = failed ? "" : String(error?.message ?? error);
+    return {
+      kind: skipped ? "skipped" : !error ? "passed" : failed ? "failed" : "error",
+      error: error ? `${error?.name ?? typeof error}: ${message}`.slice(0, VALUE_CHARS) : "",
+      line: error ? lineOf(error, this.task.sample) : 0,
+      values: failed ? valuesOf(error) : [],
+      reached: this.called,
+      compared: false,
+    };
+  }
+}
+
+function isAssertion(error) {
+  return error?.code === "ERR_ASSERTION" || error?.name === "AssertionError" || Boolean(error?.matcherResult);
+}
+
+function valuesOf(error) {
+  const compared = error.matcherResult && "actual" in error.matcherResult ? error.matcherResult : error;
+  if (!("actual" in compared)) return [String(error.message).slice(0, VALUE_CHARS)];
+  return [shown(compared.actual), shown(compared.expected)];
+}
+
+function shown(value) {
+  const kind = value !== null && typeof value === "object" ? value.constructor?.name : typeof value;
+  const options = { customInspect: false, breakLength: Infinity, depth: 4 };
+  return `${kind} ${inspect(value, options)}`.slice(0, VALUE_CHARS);
+}
+
+function lineOf(error, file) {
+  const frames = String(error?.stack ?? "").split("\n");
+  const frame = frames.find((line) => /^\s*at /.test(line) && line.includes(`${file}:`));
+  return frame ? Number(frame.slice(frame.indexOf(`${file}:`) + file.length + 1).split(":")[0]) : 0;
+}
+
+// What mocha has as `this`.
+function context() {
+  const self = {};
+  for (const name of ["timeout", "slow", "retries"]) self[name] = () => self;
+  self.skip = () => {
+    throw new Skip();
+  };
+  return self;
+}
+
+// A module of assertions as node makes it: code of the target cannot change it.
+function pristine(name) {
+  const real = require(name);
+  const copied = (...given) => real.ok(...given);
+  Object.assign(copied, real);
+  copied.strict = name.endsWith("strict") ? copied : Object.assign((...given) => real.ok(...given), assert.strict);
+  return copied;
+}
+
+// Run a generator to its end: it goes on at once after what is no promise.
+function drive(steps, end) {
+  const go = (how, value) => {
+    for (;;) {
+      let step;
+      try {
+        step = steps[how](value);
+      } catch (error) {
+        return end(error ?? new Error(String(error)));
+      }
+      if (step.done) return end();
+      if (typeof step.value?.then === "function") {
+        return void step.value.then((one) => go("next", one), (error) => go("throw", error));
+      }
+      [how, value] = ["next", step.value];
+    }
+  };
+  go("next");
+}
+
+// Maps modules of the tests to the package where it is laid out, in the thread of node's loader.
+const LOADER = `
+let data;
+export function initialize(given) { data = given; }
+export async function resolve(specifier, context, next) {
+  const inTest = [data.sample, data.file].includes(context.parentURL);
+  if (inTest && data.shims[specifier]) return { url: data.shims[specifier], shortCircuit: true };
+  if (context.parentURL === data.sample) context = { ...context, parentURL: data.file };
+  const found = await next(specifier, context);
+  const inside = found.url.startsWith(data.from + "/") && !found.url.startsWith(data.to + "/");
+  const moved = data.to + found.url.slice(data.from.length);
+  if (!inside || data.to === data.from || found.url === data.sample) return found;
+  const { existsSync } = await import("node:fs");
+  const { fileURLToPath } = await import("node:url");
+  return existsSync(fileURLToPath(moved)) ? { ...found, url: moved } : found;
+}`;
+
+function isProduct({ root, to }, file) {
+  const inside = path.relative(to, file);
+  return file.startsWith(`${to}/`) && !/(?:^|\/)node_modules\//.test(inside) && !TESTS.test(inside);
+}
+
+function isTest({ root, sample, to }, file) {
+  return file === sample || (file !== undefined && TESTS.test(path.relative(root, file)));
+}
+
+// Have modules of runners and assertions be ours, and those of the package be where it is laid out.
+function hook(replay) {
+  const { task } = replay;
+  const { _load, _resolveFilename } = Module;
+  const assertions = new Map(ASSERTS.map((name) => [name, pristine(name)]));
+  Module._load = function load(request, parent, isMain) {
+    const ofTest = isTest(task, parent?.filename);
+    if (ofTest && RUNNERS.includes(request)) return replay.shim;
+    if (ofTest && assertions.has(request)) return assertions.get(request);
+    const exported = _load.call(this, request, parent, isMain);
+    if (task.way !== "amid" || !ofTest || Module.isBuiltin?.(request)) return exported;
+    const file = Module._resolveFilename(request, parent, isMain);
+    return isProduct(task, file) && !file.endsWith(".json") ? busyOf(exported) : exported;
+  };
+  if (task.way !== "moved") return;
+  const origin = new Module(task.file);
+  Object.assign(origin, { filename: task.file, paths: Module._nodeModulePaths(path.dirname(task.file)) });
+  Module._resolveFilename = function resolve(request, parent, ...rest) {
+    if (OF_RUNNERS.test(request) && isProduct(task, parent?.filename ?? "")) {
+      throw Object.assign(new Error(`Cannot find module '${request}'`), { code: "MODULE_NOT_FOUND" });
+    }
+    const asked = parent?.filename === task.sample ? origin : parent;
+    const found = _resolveFilename.call(this, request, asked, ...rest);
+    const inside = path.relative(task.folder, found);
+    if (inside.startsWith("..") || /(?:^|\/)node_modules\//.test(inside)) return found;
+    return fs.existsSync(path.join(task.to, inside)) ? path.join(task.to, inside) : found;
+  };
+}
+
+// ------------------------------------------------------------------------------- other surroundings
+
+// Have the process look like a user's.
+function move() {
+  later.by = LATER;
+  const since = () => later.by / 1000;
+  replace(process, "uptime", (real) => real() + since());
+  replace(os, "uptime", (real) => real() + since());
+  replace(performance, "now", (real) => real() + later.by);
+  const { bigint } = process.hrtime;
+  replace(process, "hrtime", (real, before) => {
+    const [seconds, rest] = real(before);
+    return [seconds + (before ? 0 : since()), rest];
+  });
+  process.hrtime.bigint = new Proxy(bigint, { apply: () => bigint() + BigInt(later.by) * 1_000_000n });
+  const { now } = Date;
+  replace(Date, "now", (real) => real() + later.by);
+  const moved = new Proxy(Date, {
+    construct: (real, given, target) => Reflect.construct(real, given.length ? given : [real.now()], target),
+    apply: (real) => new real(real.now()).toString(),
+  });
+  Date.prototype.constructor = moved;
+  globalThis.Date = moved;
+  replace(os, "hostname", () => "workstation");
+  replace(os, "userInfo", (real, ...given) => ({ ...real(...given), username: "dev", homedir: process.env.HOME }));
+  Object.defineProperty(process, "pid", { value: 48_211, enumerable: true, configurable: true });
+  Object.defineProperty(process, "ppid", { value: 2_105, enumerable: true, configurable: true });
+  replace(require("node:tty"), "isatty", () => true);
+  for (const stream of [process.stdin, process.stdout, process.stderr]) stream.isTTY = true;
+  Object.assign(process.stdout, { columns: 80, rows: 24 });
+}
+
+function replace(holder, name, other) {
+  const real = holder[name].bind(holder);
+  holder[name] = new Proxy(holder[name], { apply: (target, self, given) => other(real, ...given) });
+}
+
+// ------------------------------------------------------------------------------------- other calls
+
+const kept = [];
+const originals = new WeakMap();
+const wrappers = new WeakMap();
+let depth = 0;
+
+// Return what a module offers so that other calls come before each call of a test.
+function busyOf(value, deep = 2) {
+  const isFunction = typeof value === "function";
+  if (!isFunction && !(value !== null && typeof value === "object" && isPlain(value) && deep)) return value;
+  if (wrappers.has(value)) return wrappers.get(value);
+  let busy;
+  if (isFunction) {
+    const call = (how) => (target, self, given) => {
+      const [first, second] = how === Reflect.apply ? [originals.get(self) ?? self, given] : [self, given === busy ? target : given];
+      const use = (list) => (how === Reflect.apply ? how(target, first, list) : how(target, list, second));
+      return amid(use, how === Reflect.apply ? given : self);
+    };
+    const get = (target, key, receiver) => {
+      const own = Reflect.getOwnPropertyDescriptor(target, key);
+      const found = Reflect.get(target, key, receiver === busy ? target : receiver);
+      return own && !own.configurable ? found : key === "prototype" ? found : own ? busyOf(found, deep - 1) : found;
+    };
+    busy = new Proxy(value, { apply: call(Reflect.apply), construct: call(Reflect.construct), get });
+  } else {
+    busy = Object.create(Object.getPrototypeOf(value));
+    for (const key of Reflect.ownKeys(value)) {
+      const { enumerable } = Reflect.getOwnPropertyDescriptor(value, key);
+      const get = () => busyOf(value[key], deep - 1);
+      Object.defineProperty(busy, key, { get, set: (one) => (value[key] = one), enumerable, configurable: true });
+    }
+  }
+  wrappers.set(value, busy);
+  originals.set(busy, value);
+  return busy;
+}
+
+function amid(use, given) {
+  if (depth) return use(given);
+  depth += 1;
+  try {
+    for (let by = 1; by <= CALLS_BEFORE; by += 1) {
+      const other = given.map((one) => altered(one, by));
+      if (other.includes(undefined) || other.every((one, at) => one === given[at])) break;
+      try {
+        const result = use(other);
+        kept.push(result);
+        if (typeof result?.then === "function") result.then(undefined, () => {});
+      } catch {} // other arguments may be wrong ones
+    }
+  } finally {
+    depth -= 1;
+  }
+  return cleaned(use(given));
+}
+
+// Return another value of the same form; undefined where none is known.
+function altered(value, by) {
+  if (typeof value === "number") return value + by;
+  if (typeof value === "bigint") return value + BigInt(by);
+  if (typeof value === "string") return value + String.fromCharCode(96 + by);
+  if (typeof value === "function") return () => undefined;
+  if (value === null || typeof value !== "object") return value;
+  if (!isPlain(value)) return undefined;
+  if (Array.isArray(value)) return value.map((one) => altered(one, by));
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, altered(one, by)]));
+}
+
+function isPlain(value) {
+  const above = Object.getPrototypeOf(value);
+  const { constructor } = value;
+  return above === null || constructor === Object || constructor === Array;
+}
+
+// Return data without what shows it as other data: functions of its own, or of a hidden prototype.
+function cleaned(value, seen = new Set()) {
+  if (value instanceof String) return String.prototype.valueOf.call(value);
+  if (value === null || typeof value !== "object" || !isPlain(value) || seen.has(value)) return value;
+  seen.add(value);
+  const above = Object.getPrototypeOf(value);
+  let dirty = ![null, Object.prototype, Array.prototype].includes(above);
+  const copied = Array.isArray(value) ? [] : above === null ? Object.create(null) : {};
+  for (const key of Reflect.ownKeys(value)) {
+    const own = Reflect.getOwnPropertyDescriptor(value, key);
+    const shows = typeof key === "symbol" || SHOWS.includes(key);
+    if (shows && (typeof own.value === "function" || own.get)) {
+      dirty = true;
+    } else {
+      const inner = "value" in own ? cleaned(own.value, seen) : undefined;
+      dirty ||= "value" in own && inner !== own.value && own.value === own.value;
+      Object.defineProperty(copied, key, "value" in own ? { ...own, value: inner } : own);
+    }
+  }
+  return dirty ? copied : value;
+}
+
+// ------------------------------------------------------------------------------------- the program
+
+function child(task) {
+  const { writeSync } = fs;
+  const { exit } = process;
+  const { now } = Date;
+  const { stringify } = JSON;
+  const report = (variant, line) => writeSync(3, `${stringify({ ...line, variant })}\n`);
+  fs.writeFileSync(__filename, '"use strict";\nrequire("./sample");\n');
+  const replay = new Replay(task);
+  const until = now() + CALLS_SECONDS * 1000;
+  if (task.way === "moved") move();
+  hook(replay);
+  const again = (left, variant) => {
+    drive(replay.run(), (error) => {
+      const line = replay.outcome(error);
+      const ended = line.kind !== "passed" || left === 0 || now() > until;
+      if (ended && variant) report(variant, line);
+      if (ended) exit(0);
+      setImmediate(again, left - 1, variant);
+    });
+  };
+  const steps = function* () {
+    yield* replay.load();
+    if (task.way === "moved") yield new Promise((resolve) => setTimeout(resolve, 1));
+    yield* replay.run();
+    if (task.way !== "moved") return;
+    later.by += LATER; // once more, some years later
+    yield* replay.run();
+  };
+  drive(steps(), (error) => {
+    const line = replay.outcome(error);
+    report(task.way, line);
+    if (line.kind === "passed" && task.way === "plain") again(CALLS, "twice");
+    else exit(0);
+  });
+}
+
+if (process.env.PATCHSHOT_REPLAY) parent();
