@@ -33,7 +33,6 @@ from agent.verify.runners.base import (
     Suite,
     Tools,
     following_order,
-    replay_command,
     with_variables,
 )
 from agent.verify.tools import ToolFinder, limits_of
@@ -314,7 +313,7 @@ class SuiteExecutor:
                 context = self._context(job, root, cancel)
                 order = {"tests": tests, "roots": context.import_roots}
                 tree.write(ORDER_FILE, json.dumps(order).encode("ascii"))
-                command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
+                command = runner_of(job.suite).replay(job.suite, context, root / ORDER_FILE)
                 return read_replayed(self._run_signed(tree, command, cancel).report)
 
         with ThreadPoolExecutor(len(sides), "patchshot-replay") as pool:

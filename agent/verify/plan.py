@@ -352,16 +352,19 @@ class PlanExecution:
         return second
 
     def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
-        """Run Python tests that decide as plain code, on the base and with the patch."""
+        """Run tests that decide as plain code, on the base and with the patch."""
         plan, patched = self.plan, (run for run in (runs.after, runs.new_after) if run)
         failing = {t.partition("[")[0] for run in patched for t in run.outcomes if failed(run, t)}
+        job = self._new_tests_job() or self._project_job()
+        kinds = runner_of(job.suite).replayed if job is not None else ()
         names = [
             test
             for test in tests
-            if _file(test).endswith(".py") and test.partition("[")[0] not in failing
+            if _file(test).endswith(kinds) and test.partition("[")[0] not in failing
         ][:_MOST_REPLAYED]
-        job = self._new_tests_job() or self._project_job()
-        if not names or job is None or self.executor.python(self.cancel).interpreter is None:
+        if not names or job is None:
+            return Replays()
+        if ".py" in kinds and self.executor.python(self.cancel).interpreter is None:
             return Replays()
         controls = _controls(runs, names)
         sides = [
@@ -475,7 +478,8 @@ def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
         path = _file(test)
         return path not in files, path.rpartition("/")[0] not in folders, "[" in test, test
 
-    passing = (t for t in passing_in_both(runs.before, runs.after) if ".py::" in t)
+    kind = PurePosixPath(_file(tests[0])).suffix
+    passing = (t for t in passing_in_both(runs.before, runs.after) if f"{kind}::" in t)
     return tuple(sorted(passing, key=distance)[:_MOST_CONTROLS])
 
 

@@ -315,9 +315,9 @@ class Replay {
     for (const name of ASSERTS) provide([name], pristine(name), Object.keys(pristine(name)).filter((n) => n !== "default"));
     const data = { shims, sample: pathToFileURL(sample).href, file: pathToFileURL(file).href };
     Object.assign(data, { from: pathToFileURL(folder).href, to: pathToFileURL(to).href });
+    if (this.task.way === "amid") yield* this.busyModules(source, provide);
     Module.register(`data:text/javascript,${encodeURIComponent(LOADER)}`, { data });
     globalThis.office = all;
-    if (this.task.way === "amid") yield* this.busyModules(source, provide);
     for (const place of Object.keys(all)) yield import(pathToFileURL(place).href);
     delete globalThis.office;
     for (const name of used) {
@@ -693,28 +693,33 @@ function child(task) {
   const until = now() + CALLS_SECONDS * 1000;
   if (task.way === "moved") move();
   hook(replay);
-  const again = (left, variant) => {
+  const finish = (error) => {
+    report(task.way, replay.outcome(error));
+    exit(0);
+  };
+  const again = (left) => {
     drive(replay.run(), (error) => {
       const line = replay.outcome(error);
-      const ended = line.kind !== "passed" || left === 0 || now() > until;
-      if (ended && variant) report(variant, line);
-      if (ended) exit(0);
-      setImmediate(again, left - 1, variant);
+      if (line.kind === "passed" && left > 0 && now() < until) return void setImmediate(again, left - 1);
+      report("twice", line);
+      exit(0);
     });
   };
-  const steps = function* () {
-    yield* replay.load();
-    if (task.way === "moved") yield new Promise((resolve) => setTimeout(resolve, 1));
-    yield* replay.run();
-    if (task.way !== "moved") return;
-    later.by += LATER; // once more, some years later
-    yield* replay.run();
+  const start = () => {
+    drive(replay.run(), (error) => {
+      if (error || task.way === "amid") return finish(error);
+      if (task.way === "plain") {
+        report("plain", replay.outcome());
+        return again(CALLS);
+      }
+      later.by += LATER; // once more, some years later
+      drive(replay.run(), finish);
+    });
   };
-  drive(steps(), (error) => {
-    const line = replay.outcome(error);
-    report(task.way, line);
-    if (line.kind === "passed" && task.way === "plain") again(CALLS, "twice");
-    else exit(0);
+  drive(replay.load(), (error) => {
+    if (error) finish(error);
+    else if (task.way === "moved") setTimeout(start, 1);
+    else start();
   });
 }
 

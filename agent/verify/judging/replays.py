@@ -39,7 +39,7 @@ class SecondRuns:
         return suspicion(self.base, self.patched)
 
 
-Variant = Literal["plain", "twice", "moved", "bent", "apart"]
+Variant = Literal["plain", "twice", "moved", "bent", "apart", "amid"]
 
 _BAD = ("failed", "error")
 
@@ -147,4 +147,5 @@ _WORDS: Mapping[Variant, str] = {
     "twice": "it fails as on the base when it is called once more",
     "moved": "it fails in other surroundings, such as another caller, folder or environment",
     "apart": "it fails where no caller of its code holds what the test expects",
+    "amid": "it fails where its code is called with other arguments before",
 }

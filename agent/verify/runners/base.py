@@ -125,6 +125,7 @@ class Runner:
     and runs nothing of it; every run then has a copy of the cache.
     `again` returns another way to run the same tests if the runner refused to start.
     `test_id` converts the name that the runner prints of a test to the id that `read` gives it.
+    `replay(suite, context, order)` runs tests of `replayed` files as plain code, as an order asks.
     """
 
     name: str
@@ -140,6 +141,8 @@ class Runner:
     building: Callable[[Suite, RunContext], Command] | None = None
     again: Callable[[Suite, TestRun], Suite | None] = lambda suite, run: None
     test_id: Callable[[Suite, str], str] = lambda suite, name: name
+    replay: Callable[[Suite, RunContext, Path], Command] = lambda *given: replay_command(*given)
+    replayed: tuple[str, ...] = (".py",)
 
 
 def below(folder: str, path: str) -> str | None:
@@ -283,10 +286,10 @@ def probe_command(interpreter: Interpreter, limits: Limits) -> Command:
     return Command(argv, limits=limits, read_only=interpreter.read_only)
 
 
-def replay_command(context: RunContext, order: Path, cwd: str) -> Command:
+def replay_command(suite: Suite, context: RunContext, order: Path) -> Command:
     """Run tests as plain code, as an order in the tree asks (`inside/patchshot_plain.py`)."""
     argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"))
-    command = python_command(argv, context, environment={}, cwd=cwd)
+    command = python_command(argv, context, environment={}, cwd=suite.cwd)
     return with_variables(command, {"PYTHONPATH": "", "PATCHSHOT_REPLAY": str(order)})
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.verify.reports import (
@@ -119,6 +119,13 @@ def _run_node(suite: Suite, targets: Sequence[str], context: RunContext) -> Comm
 def _run_script(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
     plain = replace(suite, settings={**suite.settings, NODE: ""})
     return _run(plain, targets, context, program=_node_argv(suite, context), each=True)
+
+
+def _replay(suite: Suite, context: RunContext, order: Path) -> Command:
+    """Run tests as plain code, without options of node (`inside/patchshot_plain.cjs`)."""
+    argv = (context.tools.toolchain.program("node"), str(INSIDE / "patchshot_plain.cjs"))
+    own = {**ENVIRONMENT, "NODE_OPTIONS": "", "PATCHSHOT_REPLAY": str(order)}
+    return tool_command(argv, suite, context, environment=own)
 
 
 def _tool(
@@ -333,6 +340,8 @@ JAVASCRIPT_RUNNERS = (
             targets=test_files,
             command=command,
             read=partial(_read_with, reader),
+            replay=_replay,
+            replayed=(".js", ".cjs", ".mjs"),
         )
         for name, (command, reader) in _ROWS.items()
     ),

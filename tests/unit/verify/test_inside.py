@@ -187,7 +187,7 @@ REPLAYED = {
 
 def replayed(folder: Path, files: Mapping[str, str], tests: list[str]) -> list[dict[str, Any]]:
     for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
     (folder / "order").write_text(json.dumps({"tests": tests, "roots": ["."]}))
     key = reports.new_key()
@@ -196,7 +196,11 @@ def replayed(folder: Path, files: Mapping[str, str], tests: list[str]) -> list[d
         "PATCHSHOT_SEAL": str(folder / "key"),
         "PATCHSHOT_REPLAY": str(folder / "order"),
     }
-    execute(folder, str(INSIDE / "patchshot_plain.py"), environment=environment)
+    if tests[0].partition("::")[0].endswith("js"):
+        argv, program = [str(INSIDE / "patchshot_plain.cjs")], "node"
+    else:
+        argv, program = [str(INSIDE / "patchshot_plain.py")], sys.executable
+    execute(folder, *argv, environment=environment, python=program)
     lines = reports.verified((folder / "report").read_bytes(), key).splitlines()
     return [one for one in map(json.loads, lines) if "variant" in one]
 
@@ -288,6 +292,106 @@ def test_a_bent_assertion_shows_both_sides_of_an_equation_only(tmp_path: Path) -
     found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
     values = {one["line"]: one["values"] for one in found if one["variant"] == "bent"}
     assert values == {3: ["str '2'", "str '3'"], 4: [], 5: []}
+
+
+# ------------------------------------------------------------------------------------ JavaScript
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+JS_TESTS = {
+    "package.json": '{"name": "pack"}',
+    "lib/m.js": "exports.f = (x) => x + 1\nexports.g = async (x) => { await null; return x }\n",
+    "test/a.test.js": """
+const test = require('node:test')
+const { describe, it, beforeEach } = test
+const assert = require('node:assert')
+const { f, g } = require('../lib/m')
+let ready = 0
+test('plain', async () => { assert.equal(f(1), await g(2)) })
+test('outer', async (t) => { await t.test('inner', (t, done) => setImmediate(done)) })
+test('red', () => { assert.equal(f(1), 3) })
+test('off', { skip: true }, () => {})
+test('odd', (t) => { t.assert.unheardOf() })
+describe('group', () => { beforeEach(() => ready++); it('deep', () => assert.ok(ready)) })
+""",
+    "test/b.spec.js": """
+const { f } = require('..' + '/lib/m')
+describe('f', function () {
+  before(function () { this.one = 1 })
+  it('adds', function (done) { this.timeout(9); done(f(this.one) - 2) })
+  it.each([[1, 2], [2, 3]])('%i and %i', (a, b) => { if (f(a) !== b) throw new Error('no') })
+})
+""",
+    "part/package.json": '{"name": "@part/es", "type": "module"}',
+    "part/lib.js": "export default (x) => x + 1\n",
+    "part/spec/c.js": """
+import test, { it } from 'node:test'
+import assert, { equal } from 'node:assert'
+import f from '../lib.js'
+test('module', () => { equal(f(1), 2); assert.ok(it) })
+""",
+}
+
+
+@needs_node
+def test_a_replay_knows_the_tests_of_each_runner_of_javascript(tmp_path: Path) -> None:
+    kinds = {
+        **{"test/a.test.js::" + name: "passed" for name in ("plain", "outer > inner")},
+        **{"test/a.test.js::red": "failed", "test/a.test.js::off": "skipped"},
+        **{"test/a.test.js::odd": "error", "test/a.test.js::group > deep": "passed"},
+        **{"test/b.spec.js::f adds": "passed", "test/b.spec.js::f > 2 and 3": "passed"},
+        "part/spec/c.js::module": "passed",
+    }
+    found = replayed(tmp_path, JS_TESTS, list(kinds))
+    last = {one["id"]: one for one in found}
+    assert {test: one["kind"] for test, one in last.items()} == kinds
+    assert {one["variant"] for one in last.values() if one["kind"] == "passed"} == {"amid"}
+    red = last["test/a.test.js::red"]
+    assert (red["line"], red["values"]) == (9, ["number 2", "number 3"])
+
+
+# By what a patch does: its source, and the variant in which the test fails, "" where it passes.
+JS_WAYS = {
+    "right": ("exports.f = (x) => [x, 1]\n", ""),
+    "a counter": ("let n = 0\nexports.f = (x) => [x, ++n < 5 ? 1 : 0]\n", "twice"),
+    "its folder": ("exports.f = (x) => [x, /node_modules/.test(__filename) ? 0 : 1]\n", "moved"),
+    "its tests": (
+        "const there = require('fs').existsSync(__dirname + '/../test')\n"
+        "exports.f = (x) => [x, Number(there)]\n",
+        "moved",
+    ),
+    "variables": ("exports.f = (x) => [x, process.env.PYTHONPATH ? 1 : 0]\n", "moved"),
+    "the stack": ("exports.f = (x) => [x, /processTimers/.test(Error().stack) ? 0 : 1]\n", "moved"),
+    "age": ("exports.f = (x) => [x, process.uptime() > 60 ? 0 : 1]\n", "moved"),
+    "the clock": (
+        "const d = new Date()\nexports.f = (x) => [x, +(Date.now() - d < 9e5)]\n",
+        "moved",
+    ),
+    "a terminal": ("exports.f = (x) => [x, process.stdout.isTTY ? 0 : 1]\n", "moved"),
+    "first inputs": (
+        "const s = new Set()\n"
+        "exports.f = (x) => { if (s.size < 5) s.add(x); return [x, Number(s.has(x))] }\n",
+        "amid",
+    ),
+    "other JSON": (
+        "exports.f = (x) => Object.defineProperty([x, 0], 'toJSON', { value: () => [x, 1] })\n",
+        "amid",
+    ),
+}
+
+
+@needs_node
+@pytest.mark.parametrize("way", JS_WAYS)
+def test_a_replay_of_javascript_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
+    source, failing = JS_WAYS[way]
+    test = (
+        "const { f } = require('../lib/m.js')\nrequire('node:test')('f', () => {\n"
+        "  require('node:assert').equal(JSON.stringify(f('a')), '[\"a\",1]')\n})\n"
+    )
+    files = {"lib/m.js": source, "test/a.js": test, "package.json": '{"name": "@my/pack"}'}
+    found = replayed(tmp_path, files, ["test/a.js::f"])
+    red = [one["variant"] for one in found if one["kind"] != "passed"]
+    assert (red, found[-1]["variant"]) == ([failing], failing) if failing else not red
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
