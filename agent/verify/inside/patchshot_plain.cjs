@@ -707,7 +707,7 @@ function child(task) {
   };
   const start = () => {
     drive(replay.run(), (error) => {
-      if (error || task.way === "amid") return finish(error);
+      if (error || task.way === "amid" || !replay.called) return finish(error);
       if (task.way === "plain") {
         report("plain", replay.outcome());
         return again(CALLS);
