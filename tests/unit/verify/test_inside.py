@@ -361,7 +361,7 @@ JS_WAYS = {
         "moved",
     ),
     "variables": ("exports.f = (x) => [x, process.env.PYTHONPATH ? 1 : 0]\n", "moved"),
-    "the stack": ("exports.f = (x) => [x, /\/test\//.test(Error().stack) ? 1 : 0]\n", "moved"),
+    "the stack": ("exports.f = (x) => [x, Error().stack.includes('/test/') ? 1 : 0]\n", "moved"),
     "age": ("exports.f = (x) => [x, process.uptime() > 60 ? 0 : 1]\n", "moved"),
     "the clock": (
         "const d = new Date()\nexports.f = (x) => [x, +(Date.now() - d < 9e5)]\n",
