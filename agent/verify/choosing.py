@@ -313,16 +313,17 @@ _COMMENT = re.compile(r"\s*(?:$|#|//|/?\*)")
 # Definitions whose use in a test makes it the excerpt. Shorter names are words of other code too.
 _LIKELY_NAMES = 5
 _SHORTEST_NAME = 4
-# Lines of the problem, and texts in quotes or backticks in it, that a test may assert.
+
+# Lines of the problem, and texts in quotes or backticks in it, that a test may assert. Shorter
+# texts in quotes, such as `1.50`, are words of other tests too.
 _QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|'([^'\n]+)'")
 _QUOTE_LENGTHS = range(10, 200)
+_LITERALS, _LITERAL_WEIGHT = range(3, 10), 0.25
 _MOST_QUOTES = 200
 _TEST_FUNCTION = re.compile(
-    r"(\s*)(?:(?:async\s+)?def\s+test\w*\s*\(|(?:it|test|specify)(?:\.\w+)*\s*\(|func\s+Test\w*\s*\("
+    r"\s*(?:(?:async\s+)?def\s+test\w*\s*\(|(?:it|test|specify)(?:\.\w+)*\s*\(|func\s+Test\w*\s*\("
     r"|(?:async\s+)?fn\s+\w+\s*\()"
 )
-# Shorter texts in quotes, such as `1.50`, are words of other tests too.
-_LITERALS, _LITERAL_WEIGHT = range(3, 10), 0.25
 
 _BACKTICKS = re.compile(r"`{3,}")
 # The path of a new test stands among instructions: a name of the repository must not be one.
@@ -367,37 +368,26 @@ def find_test_hints(
     if not paths:
         return TestHints(total=total)
     quotes = _quotes(problem.text)
-    names = {**quotes, **_likely_names(ranking)}
     masked = ((path, mask_secrets(snapshot.text(path)).text) for path in paths)
     texts = {path: _BACKTICKS.sub("``", text).split("\n") for path, text in masked}
-    tests = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
-    # The first of equal worth: the tests of the likeliest file come first.
-    begin = _after_header(texts[paths[0]])
-    worth, first, last, telling, path = max(
-        tests, key=lambda t: t[0], default=(0, begin, begin + _EXCERPT_LINES, begin, paths[0])
-    )
-    first = max(first, telling + _AFTER_TELLING - _EXCERPT_LINES)
-    lines = texts[path][first : min(last, first + _EXCERPT_LINES)]
-    lines, cut = _fitting(lines, telling - first, counter)
-    first, excerpt = first + cut, "\n".join(lines).rstrip()
-    place = f"{path} begins"
-    if worth:
-        place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}"
-        if any(quote in excerpt for quote in quotes):
-            place += ", with text that the issue quotes"
+    path, first, lines, telling = _excerpt(texts, {**quotes, **_likely_names(ranking)}, counter)
+    excerpt = "\n".join(lines).rstrip()
+    place = f"{path}:L{first + 1}-{first + excerpt.count(chr(10)) + 1}" if telling else ""
+    if telling and any(quote in excerpt for quote in quotes):
+        place += ", with text that the issue quotes"
     beside = [path for path in paths if is_test_path(str(PurePosixPath(path).with_name("x.py")))]
     # A module of the package may be named like a test; a folder of tests holds nothing else.
     places = (new_test_path(path) for path in (*beside, *paths) if accepts(path))
     new = next((path for path in places if _PLAIN_PATH.fullmatch(path) and accepts(path)), "")
-    return TestHints(paths, total, excerpt, snapshot.files[path].language, place, new)
+    language = snapshot.files[path].language
+    return TestHints(paths, total, excerpt, language, place or f"{path} begins", new)
 
 
 def _quotes(text: str) -> dict[str, float]:
-    found = [*("".join(groups) for groups in _QUOTED.findall(text)), *text.split("\n")]
-    stripped = (quote.strip().removeprefix(">>>").strip() for quote in found)
-    quotes = {quote: 1.0 for quote in stripped if len(quote) in _QUOTE_LENGTHS}
-    short = ("".join(groups).strip() for groups in _QUOTED.findall(text))
-    quotes |= {quote: _LITERAL_WEIGHT for quote in short if len(quote) in _LITERALS}
+    quoted = ["".join(groups).strip() for groups in _QUOTED.findall(text)]
+    lines = (line.strip().removeprefix(">>>").strip() for line in (*quoted, *text.split("\n")))
+    quotes = {line: 1.0 for line in lines if len(line) in _QUOTE_LENGTHS}
+    quotes |= {quote: _LITERAL_WEIGHT for quote in quoted if len(quote) in _LITERALS}
     return dict(itertools.islice(quotes.items(), _MOST_QUOTES))
 
 
@@ -406,58 +396,39 @@ def _likely_names(ranking: Ranking) -> dict[str, float]:
     names: dict[str, float] = {}
     symbols = (scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol)
     for rank, symbol in enumerate(itertools.islice(symbols, _LIKELY_NAMES)):
-        *owners, name = symbol.split(".")
-        if name.startswith("__"):
-            name = owners[-1] if owners else ""
-        if len(name) >= _SHORTEST_NAME:
-            names.setdefault(name, 1 / (rank + 1))
+        plain = [name for name in symbol.split(".") if not name.startswith("__")]
+        if plain and len(plain[-1]) >= _SHORTEST_NAME:
+            names.setdefault(plain[-1], 1 / (rank + 1))
     return names
 
 
-def _tests(
-    lines: Sequence[str], names: Mapping[str, float]
-) -> Iterator[tuple[float, int, int, int]]:
-    """Yield the tests that use the names: the summed weights, the first line, from 0, the end, and
-    the last line with the name that weighs most.
+def _excerpt(
+    texts: Mapping[str, list[str]], names: Mapping[str, float], counter: TokenCounter
+) -> tuple[str, int, list[str], bool]:
+    """Return the path, first line (from 0) and lines of the test that uses the weightiest names.
+
+    Of equal ones it is the first. The last part is False where no test uses a name: then it is the
+    beginning of the first file without its licence.
     """
-    if not names:
-        return
-    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
-    for first, line in enumerate(lines):
-        begin = _TEST_FUNCTION.match(line)
-        if begin is not None:
-            last = _end_of_block(lines, first, len(begin[1]))
-            places = {name: n for n in range(first + 1, last) for name in pattern.findall(lines[n])}
-            if places:
-                telling = max(places, key=lambda name: (names[name], places[name], name))
-                worth = sum(names[name] for name in sorted(places))
-                yield worth, first, last, places[telling]
-
-
-def _after_header(lines: Sequence[str]) -> int:
-    """Return the index of the first line that is no comment: a licence tells nothing."""
-    first = next((n for n, line in enumerate(lines) if not _COMMENT.match(line)), 0)
-    return first if any(lines[:first]) else 0
-
-
-def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
-    body = range(first + 1, len(lines))
-    for number in (number for number in body if lines[number].strip()):
-        text = lines[number].lstrip()
-        if len(lines[number]) - len(text) <= indent and not text.startswith((")", "}")):
-            return 1 + max((n for n in range(first, number) if lines[n].strip()), default=first)
-    return 1 + max(number for number in range(first, len(lines)) if lines[number].strip())
-
-
-def _fitting(lines: list[str], telling: int, counter: TokenCounter) -> tuple[list[str], int]:
-    """Return as many lines as fit, with the telling one, and how many are cut before them."""
-    cut = 0
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names) or "(?!)")
+    best, telling, (path, code) = 0.0, 0, next(iter(texts.items()))
+    begin = next((n for n, line in enumerate(code) if not _COMMENT.match(line)), 0)
+    first = begin if any(code[:begin]) else 0
+    lines = code[first : first + _EXCERPT_LINES]
+    for file, code in texts.items():
+        starts = [number for number, line in enumerate(code) if _TEST_FUNCTION.match(line)]
+        for start, end in itertools.pairwise([*starts, len(code)]):
+            used = {name: n for n in range(start + 1, end) for name in pattern.findall(code[n])}
+            worth = sum(names[name] for name in sorted(used))
+            if worth > best:
+                row = used[max(used, key=lambda name: (names[name], used[name], name))]
+                best, path, first = worth, file, max(start, row + _AFTER_TELLING - _EXCERPT_LINES)
+                lines, telling = code[first : min(end, first + _EXCERPT_LINES)], row - first
     while lines and counter.count("\n".join(lines)) > _EXCERPT_TOKENS:
         kept = len(lines) * 3 // 4
-        before = len(lines) - kept if telling - cut >= kept else 0
-        cut += before
-        lines = lines[before : before + kept]
-    return lines, cut
+        cut = len(lines) - kept if telling >= kept else 0
+        first, telling, lines = first + cut, telling - cut, lines[cut : cut + kept]
+    return path, first, lines, best > 0
 
 
 # --------------------------------------------------------------------- a base that does not import
