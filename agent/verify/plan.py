@@ -1,20 +1,10 @@
 """What is run for one patch and on which trees, and how it is carried out. Synchronous.
 
-run         tree                                        tests               shows
-before      the base                                    selected            what was red before
-new_before  the base with the reply's tests             the reply's         that they fail before
-after       the patch's source; tests and their         selected            what the fix does
-            configuration as on the base
-new_after   the same with the reply's tests             the reply's         that they pass after
-whole       the whole patch, if it changes tests        selected, as far    that no test is deleted,
-            or their configuration                      as they are left    skipped or weakened
-
-`before` runs once for all attempts, and is kept on disk (`agent.verify.trees`). No tree has the
-excluded changes of a patch (`agent.verify.steering`).
-
-Tests that decide are run once more: one that gives different results is flaky and decides nothing.
-What passes newly is repeated under other conditions (`Task.deciding`), on the base and with the
-patch, and then replayed as plain code.
+The runs of `PlanRuns` are A, B, C, C' and D of `docs/reference/verdict.md`. `before` runs once for
+all attempts, and is kept on disk (`agent.verify.trees`). No tree has the excluded changes of a
+patch (`agent.verify.steering`). Tests that decide are run once more: one that gives different
+results is flaky and decides nothing. What passes newly is repeated under other conditions
+(`Task.deciding`), on the base and with the patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
@@ -85,8 +75,9 @@ _MOST_FLAKES = 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The trees and tests of the runs for one patch (see the module's table).
+    """The trees and tests of the runs for one patch.
 
+    `whole` is the whole patch, None unless it changes existing tests or their configuration.
     `new_tests` are the reply's tests and their helpers, and `new_paths` the files of them to run;
     `earlier_tests` are those of earlier replies.
     """
@@ -193,20 +184,15 @@ def merged(changes: Sequence[FileChange], more: Sequence[FileChange]) -> tuple[F
 
 
 def _notes_about(groups: ChangeGroups) -> list[str]:
-    def paths(changes: Sequence[FileChange]) -> str:
-        return ", ".join(change.path for change in changes)
-
-    notes = []
-    if groups.configuration:
-        notes.append(f"tests were run with {paths(groups.configuration)} as on the base")
-    allowed = groups.lifted.items()
-    notes += [f"{path} is as in the patch, as --allow says: {why}" for path, why in allowed]
-    if groups.excluded:
-        notes.append(f"left out of every run: {paths(groups.excluded)} would run by itself")
     touched = [change for change in groups.tests if change.before is not None]
-    if touched:
-        notes.append(f"tests were run with {paths(touched)} as on the base, then as changed")
-    return notes
+    lists = (
+        (groups.configuration, "tests were run with {} as on the base"),
+        (groups.excluded, "left out of every run: {} would run by itself"),
+        (touched, "tests were run with {} as on the base, then as changed"),
+    )
+    notes = [words.format(", ".join(c.path for c in some)) for some, words in lists if some]
+    allowed = groups.lifted.items()
+    return notes + [f"{path} is as in the patch, as --allow says: {why}" for path, why in allowed]
 
 
 def _reproductions(
@@ -217,44 +203,32 @@ def _reproductions(
 ) -> list[FileChange]:
     """Return the tests as new files under free names, without repeats and unusable ones."""
     brought: list[FileChange] = []
+
+    def is_taken(path: str) -> bool:
+        return snapshot.exists(path) or any(c.path == path for c in (*patch.changes, *brought))
+
     for test in tests:
-        contents = {change.after for change in brought}
-        if test is not None and test.content.strip() and _content(test) not in contents:
-            written = _reproduction(snapshot, patch, test, notes, brought)
-            brought.extend([written] if written is not None else [])
+        content = _content(test) if test is not None else b""
+        if test is None or not content.strip() or content in {c.after for c in brought}:
+            continue
+        carried = [c for c in patch.changes if c.path == test.path and c.after == content]
+        path = free_path(test.path, is_taken)
+        written = FileChange(path, None, rename_class(content, test.path, path))
+        refusal = unsafe(test.path)
+        broken = () if refusal or carried else check_syntax([written])
+        if refusal:
+            notes.append(f"{NOT_RUN}{test.path!r}: {refusal}")
+        elif broken:
+            notes.append(f"{NOT_RUN}line {broken[0].line}: {broken[0].message}")
+        else:
+            brought.extend(carried or [written])
+            if path != test.path and not carried:
+                notes.append(f"{test.path} exists; the reproduction test was run as {path}")
     return brought
 
 
 def _content(test: ReproductionTest) -> bytes:
     return test.content.encode("utf-8", "surrogateescape")
-
-
-def _reproduction(
-    snapshot: Snapshot,
-    patch: AppliedPatch,
-    test: ReproductionTest,
-    notes: list[str],
-    others: Sequence[FileChange],
-) -> FileChange | None:
-    """Return a reply's test as a new file under a free name; None when it cannot be used."""
-    refusal = unsafe(test.path)
-    if refusal:
-        notes.append(f"{NOT_RUN}{test.path!r}: {refusal}")
-        return None
-    content = _content(test)
-    same = {change.path for change in patch.changes if change.after == content}
-    taken = {change.path for change in (*patch.changes, *others)} - same
-    path = free_path(test.path, lambda p: p not in same and (snapshot.exists(p) or p in taken))
-    if path in same:
-        return next(change for change in patch.changes if change.path == path)
-    written = FileChange(path, None, rename_class(content, test.path, path))
-    broken = check_syntax([written])
-    if broken:
-        notes.append(f"{NOT_RUN}line {broken[0].line}: {broken[0].message}")
-        return None
-    if path != test.path:
-        notes.append(f"{test.path} exists; the reproduction test was run as {path}")
-    return written
 
 
 # ------------------------------------------------------------------------------------- its runs
@@ -283,50 +257,41 @@ class PlanExecution:
 
     def run_all(self) -> PlanRuns:
         """Run everything that the plan asks for, in parallel where that is possible."""
-        plan, groups, tasks = self.plan, self.plan.groups, dict[str, Task]()
-        job = self._project_job()
-        new = self._new_tests_job() or (job if groups.tests and job and not job.targets else None)
-        deleted = {change.path for change in plan.whole or () if change.after is None}
-        left = self._project_job(deleted) if deleted and job and job.targets else job
-        tests = plan.new_tests or groups.tests
-        if new is not None:
-            tasks["new_before"] = Task(new, tests, BASE)
-        if job is not None:
-            tasks["before"] = Task(job, (), BASE)
-        runs = dict(zip(tasks, self._run(*tasks.values()), strict=True))
-        if "before" in runs and hit_a_limit(runs["before"]) and not runs["before"].outcomes:
-            return PlanRuns(before=runs["before"], by_files=job is not None and bool(job.targets))
-        tasks.clear()
-        if new is not None:
-            tasks["new_after"] = Task(new, merged(groups.source, tests), SOURCE)
-        if job is not None:
-            tasks["after"] = Task(job, groups.source, SOURCE)
-            if plan.whole is not None and left is not None:
-                tasks["whole"] = Task(left, plan.whole, WHOLE)
-        runs |= zip(tasks, self._run(*tasks.values()), strict=True)
-        if job is not None and plan.whole is not None and left is None:
+        plan, source = self.plan, self.plan.groups.source
+        job, tests = self._project_job(), plan.new_tests or plan.groups.tests
+        by_files = job is not None and bool(job.targets)
+        new = self._new_tests_job() or (None if by_files or not tests else job)
+        tasks = {"new_before": Task(new, tests, BASE)} if new else {}
+        tasks |= {"before": Task(job, (), BASE)} if job else {}
+        runs = self._run_named(tasks)
+        before = runs.get("before")
+        if before and hit_a_limit(before) and not before.outcomes:
+            return PlanRuns(before=before, by_files=by_files)
+        tasks = {"new_after": Task(new, merged(source, tests), SOURCE)} if new else {}
+        tasks |= {"after": Task(job, source, SOURCE)} if job else {}
+        if job and plan.whole is not None:
+            left = self._project_job({c.path for c in plan.whole if c.after is None})
+            tasks |= {"whole": Task(left, plan.whole, WHOLE)} if left else {}
             runs["whole"] = nothing_run("the patch deletes the selected tests")
-        return PlanRuns(**runs, by_files=job is not None and bool(job.targets))
+        return PlanRuns(**{**runs, **self._run_named(tasks)}, by_files=by_files)
 
     def compare_steadily(self, runs: PlanRuns) -> tuple[Comparison | None, Sequence[str]]:
         """Compare `before` and `after`; None where one was not run.
 
         What fails newly is run once more. What fails only once is flaky: it is returned apart.
         """
-        if runs.before is None or runs.after is None:
+        before, after, job = runs.before, runs.after, None
+        if before is None or after is None:
             return None, ()
-        comparison = compare(runs.before, runs.after)
+        comparison = compare(before, after)
         failing = comparison.newly_failing
-        job = None
-        if is_whole(runs.before) and is_whole(runs.after) and 0 < len(failing) <= _MOST_FLAKES:
-            job = self._project_job() if is_command(runs.before) else None
-            job = job or self._job_of_tests(failing)
+        if is_whole(before) and is_whole(after) and 0 < len(failing) <= _MOST_FLAKES:
+            job = self._project_job() if is_command(before) else self._job_of_tests(failing)
         if job is None:
             return comparison, ()
-        base, patched = self._run(
-            Task(job, (), BASE, again=True), Task(job, self.plan.groups.source, SOURCE, again=True)
-        )
-        again = set(compare(base, patched).newly_failing)
+        source = self.plan.groups.source
+        sides = Task(job, (), BASE, again=True), Task(job, source, SOURCE, again=True)
+        again = compare(*self._run(*sides)).newly_failing
         steady = tuple(test for test in failing if test in again)
         flaky = [test for test in failing if test not in again]
         return replace(comparison, newly_failing=steady), flaky
@@ -337,19 +302,15 @@ class PlanExecution:
         """Run once more, under other conditions, what fails before and passes after the patch."""
         names = self._other_names() if new else {}
         mine = self._new_tests_job(names) if new else None
-        theirs = self._job_of_tests(passing) if passing else None
-        if passing and not selects(self.suite):
-            theirs = self._project_job()
+        theirs = None
+        if passing:
+            theirs = self._job_of_tests(passing) if selects(self.suite) else self._project_job()
         if mine and theirs and mine.suite == theirs.suite and theirs.targets:
             targets = tuple(dict.fromkeys((*mine.targets, *reversed(theirs.targets))))
             both = replace(theirs, targets=targets, label="what decides, once more")
             return self._second_runs(runs, both, (*new, *passing), names)
-        second = dict[str, SecondRuns]()
-        if mine is not None:
-            second |= self._second_runs(runs, mine, new, names)
-        if theirs is not None:
-            second |= self._second_runs(runs, theirs, passing)
-        return second
+        second = self._second_runs(runs, mine, new, names) if mine else {}
+        return second | (self._second_runs(runs, theirs, passing) if theirs else {})
 
     def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
         """Run tests that decide as plain code, on the base and with the patch."""
@@ -357,11 +318,8 @@ class PlanExecution:
         failing = {t.partition("[")[0] for run in patched for t in run.outcomes if failed(run, t)}
         job = self._new_tests_job() or self._project_job()
         kinds = runner_of(job.suite).replayed if job is not None else ()
-        names = [
-            test
-            for test in tests
-            if _file(test).endswith(kinds) and test.partition("[")[0] not in failing
-        ][:_MOST_REPLAYED]
+        steady = (test for test in tests if test.partition("[")[0] not in failing)
+        names = [test for test in steady if _file(test).endswith(kinds)][:_MOST_REPLAYED]
         if not names or job is None:
             return Replays()
         if ".py" in kinds and self.executor.python(self.cancel).interpreter is None:
@@ -388,9 +346,8 @@ class PlanExecution:
         lost, silenced = _lost(runs, whole, steady, lucky), _silenced(plan, runs, whole)
         deleted = {change.path for change in plan.whole if change.after is None}
         left = [test for test in (*lost, *silenced) if _file(test) not in deleted]
-        job = None
-        if left and len(lost) + len(silenced) <= _MOST_FLAKES and is_whole(whole):
-            job = self._job_of_tests(left)
+        few = len(lost) + len(silenced) <= _MOST_FLAKES and is_whole(whole)
+        job = self._job_of_tests(left) if few else None
         if job is None:
             return lost, silenced
         (again,) = self._run(Task(job, plan.whole, WHOLE, again=True))
@@ -421,18 +378,20 @@ class PlanExecution:
         """Return another path for each new test file that no other new file mentions."""
         files = {c.path: c.after or b"" for c in self.plan.new_tests}
         names = {}
-        for path in (c.path for c in self.plan.new_tests if c.before is None):
-            if path not in self.plan.new_paths:
-                continue
-            stem = PurePosixPath(path).stem.encode()
-            other = other_path(path, files[path])
-            others = (data for one, data in files.items() if one != path)
-            if other not in files and not any(stem in data for data in others):
-                names[path] = other
+        for change in self.plan.new_tests:
+            stem = PurePosixPath(change.path).stem.encode()
+            other = other_path(change.path, files[change.path])
+            mentioned = any(stem in data for path, data in files.items() if path != change.path)
+            is_new = change.before is None and change.path in self.plan.new_paths
+            if is_new and other not in files and not mentioned:
+                names[change.path] = other
         return names
 
     def _run(self, *tasks: Task) -> list[TestRun]:
         return self.executor.run(tasks, self.cancel)
+
+    def _run_named(self, tasks: Mapping[str, Task]) -> dict[str, TestRun]:
+        return dict(zip(tasks, self._run(*tasks.values()), strict=True))
 
     def _job(self, suite: Suite, paths: Sequence[str], label: str) -> SuiteJob | None:
         """Return the job of test files, None where the suite's runner can run none of them."""
@@ -458,9 +417,8 @@ class PlanExecution:
 
     def _job_of_tests(self, tests: Sequence[str]) -> SuiteJob | None:
         """Return the job of the files of some tests, None if the suite cannot name files."""
-        if not selects(self.suite):
-            return None
-        return self._job(self.suite, sorted(set(map(_file, tests))), "what decides, once more")
+        files = sorted(set(map(_file, tests))) if selects(self.suite) else ()
+        return self._job(self.suite, files, "what decides, once more") if files else None
 
 
 def _file(test: str) -> str:
@@ -488,25 +446,17 @@ def _lost(
 ) -> tuple[str, ...]:
     """Return the tests that pass before or after and not in the whole tree."""
     earlier = [run for run in (runs.before, runs.after) if run is not None]
-    failing = {test for run in earlier for test in compare(run, whole).newly_failing}
-    reported = set(steady.newly_failing)
-    reported.update(test for test in lucky if failed(whole, test))
-    passed = (t for t in failing - reported if any(passes(run, t) for run in earlier))
-    return tuple(sorted(passed))
+    reported = {*steady.newly_failing, *(test for test in lucky if failed(whole, test))}
+    failing = (t for run in earlier for t in compare(run, whole).newly_failing if passes(run, t))
+    return tuple(sorted({*failing} - reported))
 
 
 def _silenced(plan: Plan, runs: PlanRuns, whole: TestRun) -> tuple[str, ...]:
     before, after = runs.before, runs.after
-    assert before is not None
-    assert after is not None
-    return tuple(
-        test
-        for test in sorted(before.outcomes)
-        if failed(before, test)
-        and failed(after, test)
-        and not failed(whole, test)
-        and _by_its_test(plan, whole, test)
-    )
+    if before is None or after is None:
+        return ()
+    red = [t for t in sorted(before.outcomes) if failed(before, t) and failed(after, t)]
+    return tuple(t for t in red if not failed(whole, t) and _by_its_test(plan, whole, t))
 
 
 def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
