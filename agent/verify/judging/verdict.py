@@ -99,15 +99,14 @@ class VerdictEvidence:
 def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     """Return the verdict and its reason, whose first line is a summary."""
     verdict, reason = _decide(evidence)
-    parts = [bounded(reason)]
-    if evidence.held and verdict is not Verdict.VERIFIED:
-        paths = sorted(evidence.held)
+    reason, paths = bounded(reason), sorted(evidence.held)
+    if paths and verdict is not Verdict.VERIFIED:
         why = "; ".join(f"{path}: {evidence.held[path]}" for path in paths[:_SHOWN])
-        parts.append(
-            f"The tests were run with {listed(paths, _SHOWN)} as on the base ({why}). If the issue "
-            "is about such a file, --allow PATH lets the patch's own take part."
+        reason += (
+            f"\n\nThe tests were run with {listed(paths, _SHOWN)} as on the base ({why}). If the "
+            "issue is about such a file, --allow PATH lets the patch's own take part."
         )
-    return verdict, "\n\n".join(parts)
+    return verdict, reason
 
 
 def grade(evidence: VerdictEvidence) -> str:
@@ -123,7 +122,11 @@ def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     worse = "" if known else _regression(evidence, only_seen=bool(doubt))
     if worse:
         return Verdict.REGRESSED, worse
-    doubt = "\n\n".join(filter(None, (_silenced(evidence), doubt)))
+    if evidence.silenced:
+        what = f"changes or takes away {number(len(evidence.silenced), 'failing test')}"
+        only = "; the patch changes nothing but tests" if evidence.only_tests else ""
+        gone = f"The patch {what} without a fix: {listed(evidence.silenced)}{only}."
+        doubt = f"{gone}\n\n{doubt}".rstrip()
     if doubt:
         return Verdict.SUSPECT, doubt
     unknown = _unknown(evidence)
@@ -156,40 +159,38 @@ def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
         passes = f"Fails on the base, passes with the patch: {proof}."
         if taken:
             return Verdict.NOT_REGRESSED, f"{taken} {passes}"
-        edited = evidence.edited_tests
-        words = f" The patch also edits existing tests: {listed(edited)}." if edited else ""
+        edited = listed(evidence.edited_tests)
+        words = f" The patch also edits existing tests: {edited}." if edited else ""
         return Verdict.VERIFIED, f"{passes}{words}"
-    counted = _project_counts(evidence, "test")
+    count = _project_counts(evidence, "test")
     if evidence.proof and evidence.is_command:
-        counted = "the test command fails on the base and passes with the patch, and names no test"
+        count = "the test command fails on the base and passes with the patch, and names no test"
     why = evidence.new_tests.text if evidence.new_tests else "no test came with it"
     if evidence.only_tests:
         why = "the patch changes nothing but tests and their configuration"
-    reason = f"No test fails newly ({counted}), but none shows the fix: {why}."
+    reason = f"No test fails newly ({count}), but none shows the fix: {why}."
     return Verdict.NOT_REGRESSED, f"{reason} {taken}".rstrip()
 
 
 def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
     """Return what got worse, or "". With `only_seen`, a test that is merely gone does not count."""
     parts = []
-    after, comparison, outdated = evidence.after, evidence.comparison, evidence.outdated
-    failing = comparison.newly_failing if comparison and after else ()
+    after, whole, outdated = evidence.after, evidence.whole, evidence.outdated
+    failing = evidence.comparison.newly_failing if evidence.comparison and after else ()
     if only_seen and after:
         failing = tuple(test for test in failing if after.outcomes.get(test) in BAD_OUTCOMES)
     if failing and after:
         count = number(len(outdated.findings), "failing test")
         refused = f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}."
         parts.append(_newly_failing(failing, after, refused if outdated.refusal else ""))
-    if evidence.lost and evidence.whole:
-        lost = to_blame(evidence.whole, evidence.lost)
+    if evidence.lost and whole:
+        cut = "" if is_whole(whole) else f" The run {how_it_ended(whole)}."
         summary = (
             f"With the patch's own changes to tests and configuration, "
             f"{number(len(evidence.lost), 'test')} that passed without them did not (failing, "
-            f"skipped or gone): {listed(lost)}."
+            f"skipped or gone): {listed(to_blame(whole, evidence.lost))}.{cut}"
         )
-        if not is_whole(evidence.whole):
-            summary += f" The run {how_it_ended(evidence.whole)}."
-        parts.append(_with_details(summary, evidence.lost, evidence.whole))
+        parts.append(_with_details(summary, evidence.lost, whole))
     if evidence.new_tests and evidence.standing is Standing.STILL_FAILS:
         parts.append(evidence.new_tests.text)
     return "\n\n".join(parts)
@@ -197,13 +198,13 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
 
 def _newly_failing(tests: tuple[str, ...], after: TestRun, more: str) -> str:
     count, blamed = number(len(tests), "test"), to_blame(after, tests)
+    summary = (
+        f"With the patch the test run {how_it_ended(after)}; "
+        f"{count} did not pass any more: {listed(blamed)}."
+    )
     if is_whole(after):
-        verb = "fails" if len(tests) == 1 else "fail"
-        failures = first_failure(after, blamed)
+        verb, failures = "fails" if len(tests) == 1 else "fail", first_failure(after, blamed)
         summary = f"{count} that passed on the base {verb} with the patch: {failures}."
-    else:
-        summary = f"With the patch the test run {how_it_ended(after)}; "
-        summary += f"{count} did not pass any more: {listed(blamed)}."
     return _with_details(f"{summary} {more}".rstrip(), tests, after)
 
 
@@ -211,16 +212,6 @@ def _with_details(summary: str, tests: tuple[str, ...], run: TestRun) -> str:
     last = tuple(test for test in run.failures if test not in run.outcomes)
     details = failure_texts(run, (*to_blame(run, tests), *last)) or tail(run.output_tail)
     return f"{summary}\n\n{details}" if details else summary
-
-
-def _silenced(evidence: VerdictEvidence) -> str:
-    """Return which failing tests the patch removes, skips or rewrites, or ""."""
-    tests = evidence.silenced
-    if not tests:
-        return ""
-    what = f"The patch changes or takes away {number(len(tests), 'failing test')} without a fix"
-    only = "; the patch changes nothing but tests" if evidence.only_tests else ""
-    return f"{what}: {listed(tests)}{only}."
 
 
 def _suspicion(evidence: VerdictEvidence) -> str:
@@ -243,15 +234,14 @@ def _unknown(evidence: VerdictEvidence) -> str:
         ended = "; ".join(after.channels.disagreements) or f"the test run {how_it_ended(after)}"
         where = "as on the base" if both else "with the patch"
         return f"The project's tests cannot be trusted, {where}: {ended}."
-    red = evidence.comparison is not None and evidence.comparison.still_red > 0
-    if evidence.named_command and (not evidence.ran_tests or (evidence.is_command and red)):
+    red = evidence.is_command and evidence.comparison and evidence.comparison.still_red
+    if evidence.named_command and (red or not evidence.ran_tests):
         return f"The test command shows nothing: {_why_not_run(before, after)}."
     if evidence.ran_tests or evidence.standing is not Standing.SAYS_NOTHING:
         return ""
-    parts = [f"No test could be run: {evidence.needs or _why_not_run(before, after)}"]
-    if evidence.new_tests:
-        parts.append(evidence.new_tests.text)
-    return "; ".join(parts) + ". Only the syntax was checked."
+    more = f"; {evidence.new_tests.text}" if evidence.new_tests else ""
+    why = evidence.needs or _why_not_run(before, after)
+    return f"No test could be run: {why}{more}. Only the syntax was checked."
 
 
 def _why_not_run(before: TestRun | None, after: TestRun | None) -> str:
@@ -259,9 +249,8 @@ def _why_not_run(before: TestRun | None, after: TestRun | None) -> str:
         return "no test file of the project is tied to the change"
     if after is not None and is_command(before) and is_command(after):
         return f"it fails on the base and with the patch (exit code {after.exit_code})"
-    where, run = (
-        ("with the patch", after) if after and executed(before) else ("on the base", before)
-    )
+    run = after if after and executed(before) else before
+    where = "with the patch" if run is after else "on the base"
     what = counts(run) if run.outcomes else first_error(run.output_tail) or "no output"
     return f"{where} the run {how_it_ended(run)} ({what})"
 
@@ -281,11 +270,9 @@ def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
     comparison = evidence.comparison
     if comparison is None or not comparison.executed:
         return "no test of the project was run"
+    passing, red = comparison.still_passing, comparison.still_red
     if evidence.is_command:
-        return f"the test command {'passes' if comparison.still_passing else 'fails'} as before"
-    verb = "pass" if comparison.still_passing > 1 else "passes"
-    words = f"{number(comparison.still_passing, noun)} of the project still {verb}"
-    if comparison.still_red:
-        still = "fail" if comparison.still_red > 1 else "fails"
-        words += f", {comparison.still_red} failed before and still {still}"
-    return words
+        return f"the test command {'passes' if passing else 'fails'} as before"
+    words = f"{number(passing, noun)} of the project still {'pass' if passing > 1 else 'passes'}"
+    still = "fail" if red > 1 else "fails"
+    return f"{words}, {red} failed before and still {still}" if red else words
