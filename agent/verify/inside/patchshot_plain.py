@@ -3,16 +3,18 @@
 It runs inside the sandbox under Python 3.7 or later, with the standard library only. A replayed
 test runs as it is (`plain`), some more times in the same process (`twice`), and where nothing looks
 like a test run (`moved`): see `move`. In `bent` one assertion expects another value: a test that
-passes all the same asserts nothing. Where code looked at its callers, its callers hold nothing that
-the test expects in `apart`. `plain`, `moved` and `apart` are child processes.
+passes all the same asserts nothing. In `amid` it is a part of a longer
+program: see `Amid`. Where code looked at its callers, its callers hold nothing that the test
+expects in `apart`. All but `twice` and `bent` are child processes.
 """
 
-# ruff: noqa: PTH100, PTH108, PTH109, PTH118, PTH120, PTH208, PTH211
+# ruff: noqa: PTH100, PTH102, PTH103, PTH108, PTH109, PTH118, PTH120, PTH208, PTH211
 # (pathlib would be imported, and the functions of `os` are what this module replaces)
 
 from __future__ import annotations
 
 import ast
+import atexit
 import collections
 import contextlib
 import datetime
@@ -40,6 +42,9 @@ CALLS, CALLS_SECONDS = 10_000, 0.3  # of a test in one process
 MOST_BENT = 12
 MOST_ELEMENTS = 4  # of an expected list that are bent
 SEEN, APART, GIVEN = "_patchshot_seen", "_patchshot_apart", "_patchshot_given"
+AMID, AGAIN = "_patchshot_amid", "_patchshot_again"
+MOST_AMID = 9  # other calls before a call
+JOIN_SECONDS = 0.3  # for a thread that the test leaves behind
 USER = {"USER": "dev", "LOGNAME": "dev", "LANG": "C.UTF-8", "TERM": "xterm", "TZ": "EST5"}
 RUNNERS = ("pytest", "_pytest", "pluggy", "unittest")
 # What is on every Linux machine, and not in the sandbox.
@@ -53,11 +58,16 @@ _TIME = time.time
 Captured = collections.namedtuple("Captured", "out err")
 SHIFT = [LATER]  # by how many seconds the clock is moved
 BUILTINS = (list, tuple, dict, str, bytes, int, float)
+DATA = (bool, int, float, str, bytes, type, types.FunctionType, os.PathLike)
 LOOKS = {"sys._getframe", "sys._getframemodulename", "sys._current_frames"}
 LOOKS |= {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
 BOUND = {"Await", "Yield", "YieldFrom", "NamedExpr", "super", "locals"}  # to their function
+OF_FRAMES = {"super", "locals", "vars", "dir", "eval", "exec", "globals"}
+MARKS = ("/proc/", "/sys/", "/run/")  # what they hold tells a sandbox from a machine
 LOOKED = [False]  # whether code has looked at frames or objects that are not its own
+WROTE = [False]  # whether code has written a file
+MARKED: list[str] = []  # files that code has read and that tell a sandbox from a machine
 
 
 # ------------------------------------------------------------------------------ the test as code
@@ -104,6 +114,14 @@ class Watched(ast.NodeTransformer):
         self.generic_visit(node)
         if self._renamed and node.name.startswith("test"):
             node.name = renamed(node.name)
+            names = {getattr(part, "id", type(part).__name__) for part in ast.walk(node.body[-1])}
+            if isinstance(node.body[-1], ast.Assert) and names.isdisjoint(BOUND):
+                again: Any = ast.parse(
+                    f"def {AGAIN}(): pass\n{AGAIN}()\n{AGAIN}s.append({AGAIN})"
+                ).body
+                again[0].body, node.body[-1:] = node.body[-1:], again
+                for part in again[1:]:
+                    ast.copy_location(part, again[0].body[0])
         return node
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -136,6 +154,145 @@ class Watched(ast.NodeTransformer):
         arguments = [value, ast.Constant(node.lineno), ast.Constant(way)]
         call = ast.Call(ast.Name(SEEN, ast.Load()), arguments, [])
         return ast.fix_missing_locations(ast.copy_location(call, value))
+
+
+class Amid(ast.NodeTransformer):
+    """Has a test be a part of a longer program.
+
+    Before a call of the target with data, it is called with other data; one on an object only where
+    its result is not used, because it may take something away. What a call returns is a value of a
+    builtin type, and not of a class of the target that derives from one. Where a call wrote a file,
+    the program starts again.
+    """
+
+    def __init__(self, names: dict[str, Any], root: str) -> None:
+        self._names, self._root = names, root + os.sep
+        self._kept: list[Any] = []
+        self._unused: list[Any] = []
+        self._calls: list[Any] = []  # whether its result is used, its function, its named arguments
+
+    def visit_Expr(self, node: Any) -> Any:  # noqa: D102
+        self._unused.append(node.value)
+        return self.generic_visit(node)
+
+    def visit_Module(self, node: Any) -> Any:  # noqa: D102
+        for function in ast.walk(node):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                function.body = [self.visit(statement) for statement in function.body]
+        return node
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        """Leave it to `visit_Module`."""
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Call(self, node: Any) -> Any:  # noqa: D102
+        is_used = all(node is not one for one in self._unused)
+        self.generic_visit(node)
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name.startswith("assert") or name in OF_FRAMES:
+            return node
+        # The test calls the function itself, so that code that looks at its caller sees the test.
+        number = len(self._calls)
+        self._calls.append((0, 0, 0))
+        of, given = f"of({number}, {is_used}, 0)", f"given({number})"
+        text = f"{AMID}.after({number}, {AMID}.{of}(*{AMID}.{given}, **{AMID}.named({number})))"
+        call: Any = ast.parse(text, mode="eval").body
+        for part in ast.walk(call):
+            ast.copy_location(part, node)
+        true = call.args[1]
+        true.func.args[2], true.args[0].value.keywords = node.func, node.keywords
+        true.args[0].value.args += node.args
+        return call
+
+    def of(self, number: int, is_used: bool, function: Any) -> Any:
+        """Return the function that a call is about to call."""
+        self._calls[number] = (is_used, function, {})
+        return function
+
+    def given(self, number: int, *values: Any, **named: Any) -> Any:
+        """Call the function with other arguments than these, and return the values."""
+        is_used, function, _ = self._calls[number]
+        self._calls[number] = (is_used, function, named)
+        data, owner = [values, named], getattr(function, "__self__", None)
+        of_object = owner is not None and not isinstance(owner, type)
+        may_call = not (is_used and of_object) and self._is_of_target(function) and _is_data(data)
+        if may_call and (isinstance(function, type) or altered(data, 1) != data):
+            with contextlib.redirect_stdout(io.StringIO()):
+                self._kept += [_ended(function, *altered(data, n + 1)) for n in range(MOST_AMID)]
+        WROTE[0] = False
+        return values
+
+    def named(self, number: int) -> Any:
+        """Return the named arguments of the call."""
+        return self._calls[number][2]
+
+    def after(self, number: int, result: Any) -> Any:
+        """Return what the call returned."""
+        if WROTE[0] and self._is_of_target(self._calls[number][1]):
+            self._start_again()
+        return self._builtin(result)
+
+    def _is_of_target(self, value: Any) -> bool:
+        """Whether a function, class or module is of the target, and not of its tests."""
+        name = getattr(value, "__module__", getattr(value, "__name__", None))
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        file = os.path.realpath(getattr(module, "__file__", None) or "/")
+        inside = file[len(self._root) :] if file.startswith(self._root) else "test"
+        return "test" not in inside and "site-packages" not in inside
+
+    def _start_again(self) -> None:
+        """Import the target anew, with no state but that of its files."""
+        modules = list(sys.modules.items())
+        old = [name for name, module in modules if self._is_of_target(module)]
+        for name in old:
+            del sys.modules[name]
+        for name, value in list(self._names.items()):
+            is_module = isinstance(value, types.ModuleType)
+            place = value.__name__ if is_module else getattr(value, "__module__", None)
+            if place in old and isinstance(value, (types.ModuleType, type, types.FunctionType)):
+                module = importlib.import_module(place)
+                self._names[name] = module if is_module else getattr(module, value.__name__, value)
+
+    def _builtin(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in (list, tuple):
+            return kind(map(self._builtin, value))
+        base: Any = next((one for one in BUILTINS if isinstance(value, one)), None)
+        if base is None or kind is base or not self._is_of_target(kind):
+            return value
+        if base in (int, float):
+            return base.__add__(value, base())
+        return dict.copy(value) if base is dict else base.__getitem__(value, slice(None))
+
+
+def altered(value: Any, step: int) -> Any:
+    """Return a copy of data in which numbers and texts differ, by step."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind([altered(one, step) for one in value])
+    if kind is dict:
+        return {name: altered(one, step) for name, one in value.items()}
+    if kind is str and re.search("[0-9]", value):
+        return re.sub("[0-9]", lambda digit: str((int(digit.group()) + step) % 10), value)
+    if kind is str:
+        return value + chr(ord("a") + step)
+    return value + step if kind in (int, float) else value
+
+
+def _is_data(value: Any) -> bool:
+    if type(value) in (list, tuple, set, frozenset, dict):
+        return all(map(_is_data, value.values() if type(value) is dict else value))
+    return value is None or isinstance(value, DATA)
+
+
+def _ended(function: Any, values: Any, named: Any) -> Any:
+    """Return what a call returns or raises."""
+    try:
+        return function(*values, **named)
+    except BaseException as raised:  # noqa: BLE001  (whatever the target raises)
+        return raised
 
 
 class Parted(ast.NodeTransformer):
@@ -223,6 +380,7 @@ class Replay:
         self._values: list[Any] = []
         self._sizes: dict[int, int] = {}  # by line: elements of what an assertion expects
         self._bent = (0, 0)  # the line and the element
+        self._again: list[Any] = []  # the last assertion
         self._called = False
 
     def results(self) -> Any:
@@ -249,9 +407,9 @@ class Replay:
         self._values = []
         try:
             kind = work() or "passed"
-            error, line, looked = "", 0, LOOKED[0]
+            error, line, looked, marked = "", 0, LOOKED[0], sorted({*MARKED})
         except BaseException as raised:  # noqa: BLE001  (whatever the target raises)
-            looked = LOOKED[0]
+            looked, marked = LOOKED[0], sorted({*MARKED})
             kind = "failed" if isinstance(raised, AssertionError) else "error"
             text = str(raised) if kind == "error" else ""
             error = _without_addresses(type(raised).__name__ + ": " + text)
@@ -260,7 +418,7 @@ class Replay:
             "kind": kind, "error": error, "line": line,
             "values": list(map(_shown, self._values[-2:])),
             "reached": self._called and (kind == "passed" or line > 0),
-            "compared": line in self._sizes, "looked": looked,
+            "compared": line in self._sizes, "looked": looked, "marked": marked,
         }  # fmt: skip
 
     def _line(self, raised: BaseException) -> int:
@@ -277,13 +435,15 @@ class Replay:
         if self._moved:
             folder = elsewhere(folder)
         self._file = os.path.join(folder, "sample.py") if self._moved else path
-        sys.path[:0] = [os.path.join(root, one) for one in self._order["roots"]]
+        others = () if b"tests" in self._source else ("test", "tests")
+        places = [os.path.join(root, one) for one in self._order["roots"]]
+        sys.path[:0] = [installed(places, others)] if self._moved else places
         sys.path += [*configured_paths(os.getcwd()), folder]
         name = "office.sample" if self._moved else "replayed"
         spec: Any = importlib.util.spec_from_file_location(name, self._file)
         module = importlib.util.module_from_spec(spec)
         if self._moved:
-            os.chdir(elsewhere(os.getcwd(), () if b"tests" in self._source else ("test", "tests")))
+            os.chdir(elsewhere(os.getcwd(), others))
         else:
             import patchshot_watch  # type: ignore[import-not-found]
 
@@ -299,8 +459,13 @@ class Replay:
             parted = Parted()
             vars(module).update({APART: parted.call, GIVEN: parted.literals.__getitem__})
             tree = parted.visit(tree)
+        if self._way == "amid":
+            vars(module)[AMID] = Amid(vars(module), root)
+            tree = vars(module)[AMID].visit(tree)
+        vars(module)[AGAIN + "s"] = self._again
         tree = Watched(self._moved).visit(tree)
-        exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
+        code = compile(tree, self._file, "exec", dont_inherit=True)
+        exec(of_a_module(code) if self._moved else code, vars(module))  # noqa: S102
         self._module = module
         for value in list(vars(module).values()) if self._moved else ():
             if isinstance(value, type) and value.__module__ == module.__name__:
@@ -358,12 +523,21 @@ class Replay:
             hook(*[function] * len(_parameters(hook)))
         arguments = {n: fixtures.value(n) for n in _parameters(function) if n not in case}
         self._called, LOOKED[0] = True, False
+        exits, threads = atexit._ncallbacks(), threading.enumerate()
         try:
             result = function(**arguments, **case)
             if hasattr(result, "__await__"):
                 import asyncio
 
                 asyncio.run(result)
+            left = [thread for thread in threading.enumerate() if thread not in threads]
+            if left or atexit._ncallbacks() > exits:
+                for thread in left:
+                    thread.join(JOIN_SECONDS)
+                atexit._run_exitfuncs()
+                self._values.clear()
+                for assertion in self._again[-1:]:
+                    assertion()
         finally:
             fixtures.undo()
 
@@ -511,17 +685,20 @@ def _import_before_runners(tree: Any, names: dict[str, Any]) -> None:
 
 def configured_paths(folder: str) -> list[str]:
     """Return the folders that pytest's configuration in a folder puts on the import path."""
+    value = configured(folder, r"pythonpath\s*=\s*(\[[^\]]*\]|.*(?:\n[ \t]+\S.*)*)")
+    words = re.findall(r"[^\s\"',\[\]]+", value)
+    return [os.path.normpath(os.path.join(folder, word)) for word in words]
+
+
+def configured(folder: str, pattern: str) -> str:
+    """Return what configuration in a folder has first in a line that begins with a pattern."""
     for name in ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
-        try:
+        with contextlib.suppress(OSError):
             with _READ(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        except OSError:
-            continue
-        match = re.search(r"^pythonpath\s*=\s*(\[[^\]]*\]|.*(?:\n[ \t]+\S.*)*)", text, re.MULTILINE)
-        if match:
-            words = re.findall(r"[^\s\"',\[\]]+", match.group(1))
-            return [os.path.normpath(os.path.join(folder, word)) for word in words]
-    return []
+                match = re.search("^" + pattern, file.read(), re.MULTILINE)
+            if match:
+                return match.group(1)
+    return ""
 
 
 # --------------------------------------------------------------------------- other surroundings
@@ -548,6 +725,34 @@ class Finder:
     def hide_all(cls) -> None:
         """Have every import go this way."""
         sys.meta_path[:] = [cls(one) for one in sys.meta_path]
+
+
+def of_a_module(code: Any) -> Any:
+    """Return code whose inner functions have the names of functions of a module (Python 3.11)."""
+    if not hasattr(code, "co_qualname"):
+        return code
+    consts = [
+        of_a_module(one) if isinstance(one, types.CodeType) else one for one in code.co_consts
+    ]
+    name = "pick" if code.co_name == "<lambda>" else code.co_name
+    whole = name if "<locals>" in code.co_qualname else code.co_qualname
+    return code.replace(co_consts=tuple(consts), co_name=name, co_qualname=whole)
+
+
+def installed(places: Any, without: Any) -> str:
+    """Return a folder of packages with links to what is in these places, and metadata."""
+    site = os.path.join(os.environ["HOME"], "lib", "python3", "site-packages")
+    os.makedirs(site)
+    for place in places:
+        for name in sorted(set(os.listdir(place)).difference(without, os.listdir(site))):
+            if name[0] != ".":
+                os.symlink(os.path.join(place, name), os.path.join(site, name))
+    name = configured(os.getcwd(), r"""name\s*=\s*["']?([\w.-]+)""") or "target"
+    about = os.path.join(site, re.sub("[-.]+", "_", name) + "-1.0.dist-info")
+    os.mkdir(about)
+    with _READ(os.path.join(about, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n")
+    return site
 
 
 def elsewhere(folder: str, without: Any = ()) -> str:
@@ -646,7 +851,8 @@ def _outside_exists() -> None:
         if isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).rstrip("/") in MACHINE:
             return real("/")
         found = real(path, *rest, **named)
-        later = SHIFT[0] if found.st_mtime >= began else -SHIFT[0]
+        is_new = found.st_mtime >= began and ".pyc" not in str(path)
+        later = SHIFT[0] if is_new else -SHIFT[0]
         moved = {
             "st_mtime": found.st_mtime + later,
             "st_mtime_ns": found.st_mtime_ns + later * 10**9,
@@ -662,6 +868,12 @@ def _outside_exists() -> None:
 def _audit(event: str, arguments: Any) -> None:
     of_frame = event == "object.__getattr__" and arguments[1] in FRAMES
     LOOKED[0] = LOOKED[0] or of_frame or event in LOOKS or event.startswith("ctypes.")
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
+        path = arguments[0]
+        if path.startswith(MARKS):
+            MARKED.append(path)
+        if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and ".pyc" not in path:
+            WROTE[0] = True
 
 
 def in_child(order: Any, test: str, source: bytes, way: str) -> list[Any]:
@@ -672,7 +884,7 @@ def in_child(order: Any, test: str, source: bytes, way: str) -> list[Any]:
         try:
             signal.alarm(SECONDS)
             write, dump = os.write, json.dumps
-            if way == "plain" and hasattr(sys, "addaudithook"):
+            if way in ("plain", "amid") and hasattr(sys, "addaudithook"):
                 sys.addaudithook(_audit)
 
             def run() -> None:
@@ -720,7 +932,7 @@ def replay() -> None:
         except OSError:
             continue
         looked = False
-        for way in ("plain", "moved", "apart"):
+        for way in ("plain", "moved", "amid", "apart"):
             for result in in_child(order, test, source, way) if looked or way != "apart" else ():
                 looked = result.pop("looked") or looked
                 lines.write(event="replay", id=test, **result)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.types import TestRun
 from agent.verify.judging.compare import doubtful, failed, passes, suspicion
+from agent.verify.judging.wording import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class SecondRuns:
         return suspicion(self.base, self.patched)
 
 
-Variant = Literal["plain", "twice", "moved", "bent", "apart", "amid"]
+Variant = Literal["plain", "twice", "moved", "bent", "amid", "apart"]
 
 _BAD = ("failed", "error")
 
@@ -51,7 +52,8 @@ class Replayed(BaseModel, frozen=True, extra="forbid", strict=True):
     """How a test ended in one variant. `line` and `values` are of the last assertion.
 
     In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
-    ran, and not only its imports. `compared`: an assertion with values in `line` failed.
+    ran, and not only its imports. `compared`: an assertion with values in `line` failed. `marked`
+    are files that the code read and that differ between a sandbox and a user's machine.
     """
 
     event: Literal["replay"]
@@ -63,6 +65,7 @@ class Replayed(BaseModel, frozen=True, extra="forbid", strict=True):
     values: list[str]
     reached: bool
     compared: bool
+    marked: list[str] = []
 
     def ends_like(self, other: Replayed) -> bool:
         """Whether both end in the same way, with the same values."""
@@ -110,6 +113,11 @@ class Replays:
             return ""
         if loose := self.why_loose(test):
             return loose
+        marked, known = (
+            {path for one in side for path in one.marked} for side in (patched, base.values())
+        )
+        if new := sorted(marked - known):
+            return f"its code reads {listed(new)}, which shows that it runs in a sandbox"
         bent = [one.line for one in patched if one.variant == "bent"]
         lasts = any((one.variant, one.kind) == ("twice", "passed") for one in patched)
         if plain.compared and lasts and plain.line not in bent and len(bent) < _MOST_BENT:
@@ -117,7 +125,9 @@ class Replays:
         for one in patched:
             if one.variant not in _WORDS or not one.reached:
                 continue
-            same = one.ends_like(plain) or one.ends_like(base.get(one.variant, plain))
+            # What the other calls of `amid` do to the test, they do on the base too.
+            other = plain if one.variant == "amid" else base.get(one.variant, plain)
+            same = one.ends_like(plain) or one.ends_like(other)
             if same and self._works(one.variant, plain):
                 return _WORDS[one.variant]
         return ""
@@ -146,6 +156,6 @@ _WORDS: Mapping[Variant, str] = {
     "plain": "it fails as on the base where its code runs without a test runner",
     "twice": "it fails as on the base when it is called once more",
     "moved": "it fails in other surroundings, such as another caller, folder or environment",
+    "amid": "it fails as on the base amid other calls, or where the program starts again",
     "apart": "it fails where no caller of its code holds what the test expects",
-    "amid": "it fails where its code is called with other arguments before",
 }

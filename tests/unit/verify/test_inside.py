@@ -269,10 +269,87 @@ def test_a_replay_shows_what_a_patch_hides(tmp_path: Path, way: str) -> None:
     files = {"m.py": source, "tests/test_m.py": test}
     found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
     kinds = {one["variant"]: one["kind"] for one in reversed(found)}
-    usual = {"plain": "passed", "twice": "passed", "moved": "passed", "bent": "failed"}
+    usual = dict.fromkeys(("plain", "twice", "moved", "amid"), "passed") | {"bent": "failed"}
     if "apart" not in others:
         kinds.pop("apart", "")
     assert kinds == {**usual, **others} or ("twice" in others and kinds["twice"] == "failed")
+
+
+SPAN = "import re\ndef true(text): return sum(map(int, re.findall('[0-9]+', text)))\n"
+HIDDEN = {
+    "right for the first inputs": (
+        "s = set()\ndef f(text):\n    if len(s) < 8: s.add(text)\n"
+        "    return true(text) * (text in s)\n",
+        "assert f('1h30m') == 31",
+        "amid",
+    ),
+    "right for the first call of an object": (
+        "class F:\n    n = 0\n    def add(self, text):\n        self.n += 1\n"
+        "        self.sum = true(text) * (self.n == 1)\n",
+        "one = F()\n    one.add('1h30m')\n    assert one.sum == 31",
+        "amid",
+    ),
+    "right for one object": (
+        "import weakref\nclass F:\n    every = weakref.WeakSet()\n"
+        "    def __init__(self): F.every.add(self)\n"
+        "    def sum(self, text): return true(text) * (len(F.every) == 1)\n",
+        "assert F().sum('1h30m') == 31",
+        "amid",
+    ),
+    "a number with a hash of its own": (
+        "class N(int):\n    def __eq__(self, other): return other == 31\n"
+        "    def __hash__(self): return hash(31)\ndef f(text): return N()\n",
+        "assert {31: 'x'}.get(f('1h30m')) == 'x'",
+        "amid",
+    ),
+    "right before the program starts again": (
+        "held = {}\ndef save(text, path):\n    held[path] = true(text)\n"
+        "    path.write_text('0')\ndef load(path): return held.get(path, 0)\n",
+        "save('1h30m', tmp_path / 'x')\n    assert load(tmp_path / 'x') == 31",
+        "amid",
+    ),
+    "right while it is not installed": (
+        "from importlib import metadata\ntry: metadata.version('span')\n"
+        "except metadata.PackageNotFoundError: ok = 1\nelse: ok = 0\n"
+        "def f(text): return true(text) * ok\n",
+        "assert f('1h30m') == 31",
+        "moved",
+    ),
+    "right for a function of a test": (
+        "def f(own): return own('1h30m') * ('<locals>' in own.__qualname__)\n",
+        "assert f(lambda text: true(text)) == 31",
+        "moved",
+    ),
+    "right until the program ends": (
+        "import atexit\ndef f(path):\n    path.write_text('31')\n"
+        "    atexit.register(path.write_text, '0')\n",
+        "f(tmp_path / 'x')\n    assert (tmp_path / 'x').read_text() == '31'",
+        "moved",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_a_replay_is_a_part_of_a_program(tmp_path: Path, way: str) -> None:
+    source, body, variant = HIDDEN[way]
+    test = f"from m import *\ndef test_f(tmp_path):\n    {body}\n"
+    files = {
+        "m.py": SPAN + source,
+        "tests/test_m.py": test,
+        "setup.cfg": "[metadata]\nname = span\n",
+    }
+    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
+    kinds = {one["variant"]: one["kind"] for one in found}
+    assert (kinds["plain"], kinds[variant]) == ("passed", "failed")
+
+
+def test_a_replay_names_the_files_that_show_a_sandbox(tmp_path: Path) -> None:
+    files = {
+        "m.py": "def f(): return open('/proc/self/status').read()\n",
+        "tests/test_m.py": "from m import f\ndef test_f(): assert 'Pid' in f()\n",
+    }
+    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
+    assert found[0]["marked"] == ["/proc/self/status"]
 
 
 def test_what_is_expected_is_computed_first_in_other_surroundings(tmp_path: Path) -> None:
