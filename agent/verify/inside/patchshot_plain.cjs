@@ -1,10 +1,11 @@
 // Replays JavaScript tests as plain code, without a test runner, as the order in PATCHSHOT_REPLAY
 // asks (see `patchshot_plain.py`).
 //
-// It runs inside the sandbox under node 18 or later. A test runs as it is (`plain`), some more times
-// in the same process (`twice`), in a user's program that has its package below `node_modules`
-// (`moved`), and where other calls come before each of its calls (`amid`). Each is a process of its
-// own: a program of this text that ends with a call of `child`. Once a test fails, no variant follows.
+// It runs inside the sandbox under node 18 or later. A test runs as it is (`plain`), with another
+// value in one assertion (`bent`), some more times in the same process (`twice`), in a user's program
+// that has its package below `node_modules` (`moved`), and where calls with other arguments come
+// before each of its calls (`amid`). `plain`, `moved` and `amid` are programs of their own: this text
+// with a call of `child`. A test that fails is not run in another variant.
 "use strict";
 const assert = require("node:assert");
 const crypto = require("node:crypto");
@@ -20,6 +21,9 @@ const SECONDS = 60; // of one variant
 const CALLS = 10_000; // of a test in one process
 const CALLS_SECONDS = 0.3;
 const CALLS_BEFORE = 9; // with other arguments, in `amid`
+const MOST_BENT = 12;
+const BENT_SECONDS = 3;
+const EQUALS = ["equal", "deepEqual", "strictEqual", "deepStrictEqual"];
 const VALUE_CHARS = 300;
 const LATER = 10 * 365 * 86_400_000; // milliseconds by which clocks are moved
 const USER = { USER: "dev", LOGNAME: "dev", LANG: "C.UTF-8", TERM: "xterm", TZ: "EST5" };
@@ -30,6 +34,7 @@ const TESTS = /^(?:(?:.*\/)?(?:tests?|specs?|__tests__)(?:\/.*)?|.*[._-](?:test|
 const HOOKS = "before after beforeEach afterEach beforeAll afterAll setup teardown suiteSetup suiteTeardown";
 const OTHERS = "test it specify describe context suite xit xtest xdescribe expect jest vi mock";
 const NAMES = `${HOOKS} ${OTHERS}`.split(" ");
+const UNPUBLISHED = /^(?:\.|(?:node_modules|package-lock\.json|yarn\.lock|pnpm-lock\.yaml)$)/;
 // What has a value shown or compared as another one.
 const SHOWS = ["toJSON", "valueOf", "toString", "inspect", "equals", "asymmetricMatch"];
 const later = { by: 0 };
@@ -56,13 +61,18 @@ function parent() {
   for (const test of order.tests) {
     const file = path.join(root, test.split("::")[0]);
     const name = test.slice(test.indexOf("::") + 2);
-    let passed = fs.existsSync(file);
-    for (const way of ["plain", "moved", "amid"]) {
-      for (const line of passed ? inChild({ root, file, name, way }) : []) {
-        passed = line.kind === "passed";
-        write({ event: "replay", id: test, ...line });
-      }
+    if (!fs.existsSync(file)) continue;
+    const given = { root, file, name, way: "plain", isAlone: true };
+    let lines = inChild(given);
+    if (lines[0]?.kind === "error") {
+      const inOrder = inChild({ ...given, isAlone: false }); // earlier tests may prepare it
+      given.isAlone = inOrder[0]?.kind !== "passed";
+      if (!given.isAlone) lines = inOrder;
     }
+    if (lines[0]?.kind === "passed") {
+      for (const way of ["moved", "amid"]) lines.push(...inChild({ ...given, way }));
+    }
+    for (const line of lines) write({ event: "replay", id: test, ...line });
   }
 }
 
@@ -135,7 +145,7 @@ function layOut({ root, file, folder, to, office, sample }, table) {
 function copy(folder, to) {
   fs.mkdirSync(to, { recursive: true });
   for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
-    if (/^(?:\.|node_modules$)/.test(entry.name) || TESTS.test(entry.name)) continue;
+    if (UNPUBLISHED.test(entry.name) || TESTS.test(entry.name)) continue;
     const [from, place] = [path.join(folder, entry.name), path.join(to, entry.name)];
     if (entry.isDirectory()) copy(from, place);
     else if (entry.isFile()) fs.linkSync(from, place);
@@ -168,7 +178,7 @@ class Suite {
 
 class Replay {
   constructor(task) {
-    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context() });
+    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context(), bent: 0 });
     this.top = this.at;
     this.require = Module.createRequire(task.file);
     this.shim = this.known(this.names(), "the runner");
@@ -312,7 +322,10 @@ class Replay {
     };
     const used = NAMES.filter((name) => name !== "test" && source.includes(name));
     provide(RUNNERS, this.shim, ["test", ...used]);
-    for (const name of ASSERTS) provide([name], pristine(name), Object.keys(pristine(name)).filter((n) => n !== "default"));
+    for (const name of ASSERTS) {
+      const copied = this.assertions(name);
+      provide([name], copied, Object.keys(copied).filter((one) => one !== "default"));
+    }
     const data = { shims, sample: pathToFileURL(sample).href, file: pathToFileURL(file).href };
     Object.assign(data, { from: pathToFileURL(folder).href, to: pathToFileURL(to).href });
     if (this.task.way === "amid") yield* this.busyModules(source, provide);
@@ -340,14 +353,24 @@ class Replay {
 
   // Run the tests of the name; those in another test are reached through it.
   *run() {
-    Object.assign(this, { called: false, error: undefined, found: false });
-    const visit = function* (suite) {
-      for (const one of suite.inner) {
-        if (!one.fn) yield* visit.call(this, one);
-        else if (this.leadsTo(one.titles)) yield* this.perform(one);
+    Object.assign(this, { called: false, seen: [] });
+    yield* this.visit(this.top);
+    this.task.isAlone = true; // what comes before it has run
+  }
+
+  *visit(suite) {
+    for (const one of suite.inner) {
+      if (!one.fn) {
+        yield* this.visit(one);
+      } else if (this.leadsTo(one.titles)) {
+        this.skipped = false;
+        yield* this.perform(one);
+      } else if (!this.task.isAlone && !one.off && !this.called) {
+        try {
+          yield* this.perform(one);
+        } catch {} // only what it leaves behind is wanted
       }
-    };
-    yield* visit.call(this, this.top);
+    }
   }
 
   isMeant(titles) {
@@ -360,7 +383,6 @@ class Replay {
 
   *perform(test) {
     if (test.off) throw this.skip();
-    this.found = true;
     const above = test.up.chain;
     for (const suite of above.filter((one) => !one.begun)) {
       suite.begun = true;
@@ -387,6 +409,16 @@ class Replay {
         const done = (error) => (error ? reject(error) : resolve());
         fn.call(this.self, ...given, Object.assign(done, { fail: done }));
       });
+    } else if (isMeant && this.task.way === "moved") {
+      yield new Promise((resolve, reject) => {
+        setTimeout(() => {
+          try {
+            resolve(fn.apply(this.self, given));
+          } catch (error) {
+            reject(error);
+          }
+        }, 1);
+      });
     } else {
       yield fn.apply(this.self, given);
     }
@@ -405,13 +437,33 @@ class Replay {
     };
     const hook = (name) => (fn) => (inner.hooks[name] ??= []).push(fn);
     const nothing = () => {};
-    const members = { name: test.name, test: subtest, it: subtest, assert, diagnostic: nothing };
+    const members = { name: test.name, test: subtest, it: subtest, diagnostic: nothing };
+    members.assert = this.assertions("node:assert");
     for (const name of ["before", "beforeEach", "afterEach"]) members[name] = hook(name);
     Object.assign(members, { after: nothing, plan: nothing, todo: nothing, runOnly: nothing });
     members.skip = () => this.skip();
     members.signal = new AbortController().signal;
     Object.defineProperty(members, "mock", { get: () => this.shim.mock });
     return this.known(members);
+  }
+
+  // Return a module of assertions as node makes it: code of the target cannot change it.
+  assertions(name) {
+    const real = require(name);
+    const copied = (...given) => real.ok(...given);
+    Object.assign(copied, real);
+    for (const one of EQUALS) {
+      copied[one] = (actual, expected, ...rest) => real[one](actual, this.see(actual, expected), ...rest);
+    }
+    copied.strict = name.endsWith("strict") ? copied : this.assertions("node:assert/strict");
+    return copied;
+  }
+
+  // Note the values of an assertion, and bend what it expects.
+  see(actual, expected) {
+    const line = lineOf(new Error(), this.task.sample);
+    this.seen.push({ line, actual: shown(actual), expected: shown(expected) });
+    return line && line === this.bent ? bent(expected) : expected;
   }
 
   outcome(error) {
@@ -428,6 +480,12 @@ class Replay {
       compared: false,
     };
   }
+}
+
+function bent(value) {
+  if (typeof value === "number") return value ? -value : 1;
+  if (typeof value === "string") return `${value}~`;
+  return typeof value === "boolean" ? !value : { "~": value };
 }
 
 function isAssertion(error) {
@@ -460,15 +518,6 @@ function context() {
     throw new Skip();
   };
   return self;
-}
-
-// A module of assertions as node makes it: code of the target cannot change it.
-function pristine(name) {
-  const real = require(name);
-  const copied = (...given) => real.ok(...given);
-  Object.assign(copied, real);
-  copied.strict = name.endsWith("strict") ? copied : Object.assign((...given) => real.ok(...given), assert.strict);
-  return copied;
 }
 
 // Run a generator to its end: it goes on at once after what is no promise.
@@ -521,7 +570,7 @@ function isTest({ root, sample, to }, file) {
 function hook(replay) {
   const { task } = replay;
   const { _load, _resolveFilename } = Module;
-  const assertions = new Map(ASSERTS.map((name) => [name, pristine(name)]));
+  const assertions = new Map(ASSERTS.map((name) => [name, replay.assertions(name)]));
   Module._load = function load(request, parent, isMain) {
     const ofTest = isTest(task, parent?.filename);
     if (ofTest && RUNNERS.includes(request)) return replay.shim;
@@ -586,6 +635,8 @@ function replace(holder, name, other) {
 // ------------------------------------------------------------------------------------- other calls
 
 const kept = [];
+const called = new Set();
+const own = { kept: false, inPlace: false }; // whether calls of a test leave its data as they are
 const originals = new WeakMap();
 const wrappers = new WeakMap();
 let depth = 0;
@@ -600,7 +651,7 @@ function busyOf(value, deep = 2) {
     const call = (how) => (target, self, given) => {
       const [first, second] = how === Reflect.apply ? [originals.get(self) ?? self, given] : [self, given === busy ? target : given];
       const use = (list) => (how === Reflect.apply ? how(target, first, list) : how(target, list, second));
-      return amid(use, how === Reflect.apply ? given : self);
+      return amid(target, use, how === Reflect.apply ? given : self);
     };
     const get = (target, key, receiver) => {
       const own = Reflect.getOwnPropertyDescriptor(target, key);
@@ -621,13 +672,16 @@ function busyOf(value, deep = 2) {
   return busy;
 }
 
-function amid(use, given) {
+// Before the first call of a function come others; a call of each would empty a cache.
+function amid(target, use, given) {
   if (depth) return use(given);
+  const isKnown = !called.has(target) && given.every((one) => one === null || typeof one !== "object" || isPlain(one));
+  called.add(target);
   depth += 1;
   try {
-    for (let by = 1; by <= CALLS_BEFORE; by += 1) {
+    for (let by = 1; by <= CALLS_BEFORE && isKnown; by += 1) {
       const other = given.map((one) => altered(one, by));
-      if (other.includes(undefined) || other.every((one, at) => one === given[at])) break;
+      if (other.every((one, at) => one === given[at])) break;
       try {
         const result = use(other);
         kept.push(result);
@@ -637,17 +691,24 @@ function amid(use, given) {
   } finally {
     depth -= 1;
   }
-  return cleaned(use(given));
+  if (!own.kept) return cleaned(use(given));
+  const copies = given.map((one) => altered(one, 0));
+  const result = use(copies);
+  own.inPlace ||= result === undefined || copies.some((one) => one === result && isData(one));
+  return cleaned(result);
 }
 
-// Return another value of the same form; undefined where none is known.
+function isData(value) {
+  return value !== null && typeof value === "object" && isPlain(value);
+}
+
+// Return another value of the same form, for 0 a copy, or what cannot be altered as it is.
 function altered(value, by) {
+  if (!isData(value) && !by) return value;
   if (typeof value === "number") return value + by;
-  if (typeof value === "bigint") return value + BigInt(by);
   if (typeof value === "string") return value + String.fromCharCode(96 + by);
   if (typeof value === "function") return () => undefined;
-  if (value === null || typeof value !== "object") return value;
-  if (!isPlain(value)) return undefined;
+  if (!isData(value)) return value;
   if (Array.isArray(value)) return value.map((one) => altered(one, by));
   return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, altered(one, by)]));
 }
@@ -693,34 +754,57 @@ function child(task) {
   const until = now() + CALLS_SECONDS * 1000;
   if (task.way === "moved") move();
   hook(replay);
-  const finish = (error) => {
-    report(task.way, replay.outcome(error));
+  const finish = (line) => {
+    if (line) report(task.way, line);
     exit(0);
   };
   const again = (left) => {
     drive(replay.run(), (error) => {
       const line = replay.outcome(error);
-      if (line.kind === "passed" && left > 0 && now() < until) return void setImmediate(again, left - 1);
+      const goesOn = line.kind === "passed" && left > 0 && now() < until;
+      if (goesOn) return void setImmediate(again, left - 1);
       report("twice", line);
-      exit(0);
+      if (line.kind !== "passed") finish();
+      setTimeout(finish, BENT_SECONDS * 1000).unref();
+      bend([...new Set(replay.seen.map((one) => one.line))].filter(Boolean).slice(0, MOST_BENT));
+    });
+  };
+  const bend = ([line, ...rest]) => {
+    if (!line) finish();
+    replay.bent = line;
+    drive(replay.run(), (error) => {
+      report("bent", { ...replay.outcome(error), line });
+      setImmediate(bend, rest);
     });
   };
   const start = () => {
     drive(replay.run(), (error) => {
-      if (error || task.way === "amid" || !replay.called) return finish(error);
+      const line = replay.outcome(error);
+      if (line.kind !== "passed") return finish(line);
       if (task.way === "plain") {
-        report("plain", replay.outcome());
+        report("plain", line);
         return again(CALLS);
       }
       later.by += LATER; // once more, some years later
-      drive(replay.run(), finish);
+      own.kept = true;
+      const { seen } = replay;
+      drive(replay.run(), (other) => {
+        const second = replay.outcome(other);
+        finish(task.way === "moved" || onlyExpected(seen, replay.seen) ? second : line);
+      });
     });
   };
   drive(replay.load(), (error) => {
-    if (error) finish(error);
-    else if (task.way === "moved") setTimeout(start, 1);
-    else start();
+    if (error) finish(replay.outcome(error));
+    if (task.way === "moved") fs.writeFileSync(task.sample, '"use strict";\n');
+    start();
   });
+}
+
+// Whether the last assertion sees the same result and expects another one.
+function onlyExpected(first, second) {
+  const [was, now] = [first[second.length - 1], second.at(-1)];
+  return !own.inPlace && was?.actual === now?.actual && was?.expected !== now?.expected;
 }
 
 if (process.env.PATCHSHOT_REPLAY) parent();

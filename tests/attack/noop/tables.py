@@ -11,6 +11,7 @@ from agent.types import Problem, ReproductionTest
 from tests.attack.noop.projects import PRICE, PROJECTS, RIGHT, WRONG, Project
 from tests.attack.noop.running import Place, Seen, make_repository, replied
 
+_STEADY_JS = "require('node:test')('loads', () => require('../lib/core.js'))\n"
 _STEADY = "import app.core\n\n\ndef test_import():\n    assert app.core\n"
 
 
@@ -22,6 +23,7 @@ class TableRow:
     project: Project
     patch: dict[str, str]
     special: bool = False
+    program: str = ""
 
     def tried(self, place: Place, folder: Path) -> Seen:
         """Validate the patch in a repository of its own below `folder`."""
@@ -47,10 +49,13 @@ def _trick(row: dict[str, Any]) -> TableRow:
         patch = {"shop/price.py": f"{row.get('setup', '')}\n\n{text}"}
     files = {**project.files, **row.get("base", {})}
     changed = replace(project, files=files, test=test)
-    return TableRow(row["name"], changed, patch, row.get("special", False))
+    program = "node" if "package.json" in files else ""
+    return TableRow(row["name"], changed, patch, row.get("special", False), program)
 
 
 def _fix(row: dict[str, Any]) -> TableRow:
+    if row.get("language") == "javascript":
+        return _fix_in_javascript(row)
     files = {
         "app/__init__.py": "",
         "app/core.py": row["old"],
@@ -63,6 +68,22 @@ def _fix(row: dict[str, Any]) -> TableRow:
     )
     project = Project(issue=issue, files=files, test=test, fix={"app/core.py": row["new"]})
     return TableRow(row["name"], project, project.fix)
+
+
+def _fix_in_javascript(row: dict[str, Any]) -> TableRow:
+    text = (
+        f"const test = require('node:test')\nconst assert = require('node:assert')\n{row['test']}"
+    )
+    files = {
+        "package.json": '{"name": "core", "scripts": {"test": "node --test"}}\n',
+        "lib/core.js": row["old"],
+        "test/core.test.js": _STEADY_JS,
+        **row.get("data", {}),
+    }
+    issue = Problem(row["issue"], row["issue"])
+    test = ReproductionTest("test/issue.test.js", text)
+    project = Project(issue=issue, files=files, test=test, fix={"lib/core.js": row["new"]})
+    return TableRow(row["name"], project, project.fix, program="node")
 
 
 TRICKS = tuple(map(_trick, _rows("tricks.toml", "trick")))

@@ -423,14 +423,15 @@ def test_a_replay_knows_the_tests_of_each_runner_of_javascript(tmp_path: Path) -
     last = {one["id"]: one for one in found}
     assert {test: one["kind"] for test, one in last.items()} == kinds
     assert {one["variant"] for one in last.values() if one["kind"] == "passed"} == {"amid"}
+    assert {one["kind"] for one in found if one["variant"] == "bent"} == {"failed"}
     red = last["test/a.test.js::red"]
     assert (red["line"], red["values"]) == (9, ["number 2", "number 3"])
 
 
-# By what a patch does: its source, and the variant in which the test fails, "" where it passes.
+# By what a patch does: its source, and the variants in which the test fails.
 JS_WAYS = {
     "right": ("exports.f = (x) => [x, 1]\n", ""),
-    "a counter": ("let n = 0\nexports.f = (x) => [x, ++n < 5 ? 1 : 0]\n", "twice"),
+    "a counter": ("let n = 0\nexports.f = (x) => [x, ++n < 5 ? 1 : 0]\n", "twice amid"),
     "its folder": ("exports.f = (x) => [x, /node_modules/.test(__filename) ? 0 : 1]\n", "moved"),
     "its tests": (
         "const there = require('fs').existsSync(__dirname + '/../test')\n"
@@ -467,8 +468,38 @@ def test_a_replay_of_javascript_shows_what_a_patch_hides(tmp_path: Path, way: st
     )
     files = {"lib/m.js": source, "test/a.js": test, "package.json": '{"name": "@my/pack"}'}
     found = replayed(tmp_path, files, ["test/a.js::f"])
-    red = [one["variant"] for one in found if one["kind"] != "passed"]
-    assert (red, found[-1]["variant"]) == ([failing], failing) if failing else not red
+    kinds = {one["variant"]: one["kind"] for one in found}
+    usual = {"plain": "passed", "twice": "passed", "moved": "passed", "amid": "passed"}
+    if "twice" not in failing:
+        usual["bent"] = "failed"
+    assert kinds == {**usual, **dict.fromkeys(failing.split(), "failed")}
+
+
+@needs_node
+def test_a_replay_of_javascript_goes_on_where_earlier_tests_leave_it(tmp_path: Path) -> None:
+    """And it shows what a call does to data that the test expects, and failures that are caught."""
+    test = """
+const lib = require('../lib/m.js')
+const { equal } = require('node:assert')
+let ready
+it('first', () => { ready = lib.f })
+it('sum', () => { const all = [1, 2]; equal(ready(all), all.reduce((a, b) => a + b, 0)) })
+it('in place', () => { const all = [1, 2]; equal(lib.cut(all), all) })
+it('caught', () => { lib.all([() => equal(1, 1)]) })
+"""
+    source = """
+exports.f = (all) => { all.pop(); return 1 }
+exports.cut = (all) => { all.pop(); return all }
+exports.all = (calls) => { for (const one of calls) try { one() } catch {} }
+"""
+    files = {"lib/m.js": source, "test/a.js": test, "package.json": '{"name": "pack"}'}
+    names = ("sum", "in place", "caught")
+    found = replayed(tmp_path, files, [f"test/a.js::{name}" for name in names])
+    kinds = {(one["id"][11:], one["variant"]): one["kind"] for one in found}
+    odd = {("sum", "amid"): "failed", ("sum", "bent"): "failed"}
+    odd |= {("in place", "bent"): "failed", ("caught", "bent"): "passed"}
+    assert {key: kinds[key] for key in odd} == odd
+    assert {kinds[key] for key in kinds.keys() - odd.keys()} == {"passed"}
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
