@@ -90,7 +90,7 @@ class PatchValidation:
         same = tools.interpreter is not None and is_this_python(tools.interpreter.version)
         problems = check_syntax(patch.changes, exact=same)
         if problems:
-            return broken_syntax(problems, self.backend, 0.0)
+            return broken_syntax(problems, self.backend)
         known = self._known(suite)
         selected = self._selected(patch, suite, known)
         plan = make_plan(
@@ -266,17 +266,16 @@ class PatchValidation:
 
 def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun, TestRun]:
     """Return the runs of the new tests without those that the patch's edits leave as they were."""
-    old, with_source = (run.outcomes if run else {} for run in (runs.before, runs.after))
+    old, new = (run.outcomes if run else {} for run in (runs.before, runs.after))
     ids = {*before.outcomes, *after.outcomes}
     red = {test for test in ids if old.get(test) in BAD_OUTCOMES}
     built = {t for t in ids if t.endswith(BUILD_STEP) and after.outcomes.get(t) not in BAD_OUTCOMES}
-    same = {
-        test
-        for test in ids & old.keys()
-        if old[test] is before.outcomes.get(test)
-        and with_source.get(test) is after.outcomes.get(test)
-    }
-    left_out = red | built | same
+
+    def is_same(test: str) -> bool:
+        outcomes = before.outcomes.get(test), after.outcomes.get(test)
+        return (old[test], new.get(test)) == outcomes
+
+    left_out = red | built | set(filter(is_same, ids & old.keys()))
     if left_out == ids:  # they pass on the base already
         left_out = red
     first, second = (
@@ -289,15 +288,11 @@ def _differing(runs: PlanRuns, before: TestRun, after: TestRun) -> tuple[TestRun
 # ------------------------------------------------------------------------------------- the report
 
 
-def broken_syntax(
-    problems: tuple[SyntaxProblem, ...], backend: str, seconds: float
-) -> ValidationReport:
+def broken_syntax(problems: tuple[SyntaxProblem, ...], backend: str) -> ValidationReport:
     """Return the report for files that no longer parse."""
     lines = [f"{p.path}, line {p.line}: {p.message}" for p in problems]
     reason = "\n".join(["The patch leaves files that do not parse:", *lines])
-    return ValidationReport(
-        Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems, seconds=seconds
-    )
+    return ValidationReport(Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems)
 
 
 def _final_report(

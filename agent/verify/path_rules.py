@@ -16,8 +16,6 @@ from agent.repository import is_test_path, language_of
 from agent.types import FileChange, ReproductionTest
 
 _TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
-_TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
-
 # The last line: a script deep below a folder of tests, but for what tests read and share.
 _SCRIPT_TEST = re.compile(
     r"(?:[._-](?:tests?|specs?|e2e|cy)|[a-z]Spec)\.[cm]?[jt]sx?$|(?:^|/)tests?[.-][^/]*$|(?:^|/)tests?\.[cm]?[jt]sx?$"
@@ -26,9 +24,11 @@ _SCRIPT_TEST = re.compile(
     r"|mocks?|stubs?|data|resources|shared|common|setup|config)[/.])(?:.*/)?[^/._][^/]*$"
 )
 
-# By language: a file of the language that holds tests. Searched in the whole path.
+# By language: a file of the language that holds tests. Searched in the whole path. In these
+# languages a reply may bring a test of its own.
 _TEST_FILES = MappingProxyType(
     {
+        "python": re.compile(r"(?i)(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?)\.py$"),
         "javascript": _SCRIPT_TEST,
         "typescript": _SCRIPT_TEST,
         "tsx": _SCRIPT_TEST,
@@ -41,9 +41,6 @@ _TEST_FILES = MappingProxyType(
         "java": re.compile(r"(?:^|/)(?:Test\w*|\w*(?:Test|Tests|TestCase|IT))\.java$"),
     }
 )
-
-# Languages in which a reply may bring a test of its own.
-_BROUGHT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
 
 # The end of a file name by which runners recognise a test.
 _MARK = re.compile(
@@ -86,15 +83,12 @@ _EXPECTED = re.compile(
 
 def is_python_test(path: str) -> bool:
     """Whether a Python file holds tests by its name: `test_x.py`, `x_test.py`, `tests.py`."""
-    return _TEST_NAME.fullmatch(path.rpartition("/")[2]) is not None
+    return _TEST_FILES["python"].search(path) is not None
 
 
 def is_test_file(path: str) -> bool:
     """Whether a file holds tests, by its name or, where the language does that, its folder."""
-    language = language_of(path)
-    if language == "python":
-        return is_python_test(path)
-    rule = _TEST_FILES.get(language)
+    rule = _TEST_FILES.get(language_of(path))
     return rule is not None and rule.search(path) is not None
 
 
@@ -185,7 +179,7 @@ def rename_class(content: bytes, path: str, new_path: str) -> bytes:
 def other_path(path: str, content: bytes) -> str:
     """Return another path in the folder of a test file; Python files are replayed, and keep it."""
     pure = PurePosixPath(path)
-    if language_of(path) not in _BROUGHT - {"python"}:
+    if language_of(path) not in _TEST_FILES.keys() - {"python"}:
         return path
     mark = _MARK.search(pure.name)
     end = pure.name[mark.start() :] if mark else pure.suffix
@@ -197,7 +191,7 @@ def other_path(path: str, content: bytes) -> str:
 def unsafe(path: str) -> str | None:
     """Return why a model's test path cannot be used; None for a relative path of a test file."""
     parts = path.split("/")
-    if language_of(path) not in _BROUGHT or parts[-1] == ".py":
+    if language_of(path) not in _TEST_FILES or parts[-1] == ".py":
         return "it is not a .py file, nor a test in another language whose tests can be run"
     if not path.endswith(".py") and not is_test_file(path):
         return "nothing in its name says that it is a test"

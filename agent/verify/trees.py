@@ -1,17 +1,9 @@
 """Private copies of the target in which tests run, and what its base did in them.
 
-The base is checked out once and nothing runs in it. Every run gets a fresh copy, so that it does
-not see files of earlier runs.
-
-The copies include files that a build wrote beside the sources and that git ignores, because imports
-may need them: `_version.py` of setuptools-scm, or the `*.so` of an in-place build. They are read
-from the user's work tree without following links.
-
-Of files of secrets they have placeholders, and their git history has no content of them. Fixtures
-in folders of tests stay as they are, because tests compare with what is in them.
-
-Runs of the base are kept in one SQLite file, each by the SHA-256 of what its result depends on. The
-file is untrusted: a record in any other form is absent.
+The base is checked out once and nothing runs in it. Every run gets a fresh copy. The copies include
+files that a build wrote beside the sources and that git ignores, because imports may need them:
+`_version.py` of setuptools-scm, or `*.so`. Of files of secrets they have placeholders, and their
+git history has no content of them; fixtures in folders of tests stay, because tests compare them.
 """
 
 from __future__ import annotations
@@ -84,16 +76,15 @@ class PrivateTrees:
             snapshot = self._snapshot
             # Python would run committed byte code in place of the patched source.
             skipped = (skip.path for skip in snapshot.skipped if skip.path.endswith(_BYTE_CODE))
-            overlay = {
-                **self._products(),
-                **snapshot.overlay(),
-                **self._files,
-                **dict.fromkeys(skipped, None),
-            }
+            overlay: dict[str, bytes | None] = {**self._products(), **snapshot.overlay()}
+            overlay |= {**self._files, **dict.fromkeys(skipped, None)}
             # Files that are in the commit but that the snapshot has no text of.
             unread = {s.path for s in snapshot.skipped if s.reason in _UNREAD}
             hidden = set(filter(_is_withheld, {*overlay, *snapshot.files, *unread}))
-            overlay |= {path: self._placeholder(path, overlay) for path in hidden}
+            for path in hidden:
+                known = path in snapshot.files
+                data = overlay.get(path, snapshot.read(path) if known else b"")
+                overlay[path] = data and placeholder(data)
             written = [(path, data and sha256(data).digest()) for path, data in overlay.items()]
             self.identity = repr((snapshot.commit, sorted(written)))
             mount = mount_of(snapshot, self._sandbox)
@@ -117,8 +108,7 @@ class PrivateTrees:
             for change in sorted(changes, key=lambda c: (c.after is not None, c.path)):
                 if not change.path.endswith(_BYTE_CODE):
                     data = change.after
-                    if data is not None and _is_withheld(change.path):
-                        data = placeholder(data)
+                    data = data and placeholder(data) if _is_withheld(change.path) else data
                     tree.write(change.path, data, change.executable or None)
         except SandboxError:
             tree.close()
@@ -127,8 +117,7 @@ class PrivateTrees:
 
     def with_packages(self, command: Command, tree: Workspace) -> Command:
         """Return the command with each package of `node_modules` in a folder of the tree."""
-        root = self._snapshot.root.resolve()
-        shown: list[Path] = []
+        root, shown = self._snapshot.root.resolve(), list[Path]()
         for path in command.read_only:
             if path.name == "node_modules" and path.is_relative_to(root):
                 shown += self._show_packages(path, str(path.relative_to(root)), tree)
@@ -150,12 +139,6 @@ class PrivateTrees:
                 if in_place:
                     tree.ensure_link(path, str(entry))
                 yield entry
-
-    def _placeholder(self, path: str, overlay: Mapping[str, bytes | None]) -> bytes | None:
-        if path in overlay:
-            data = overlay[path]
-            return None if data is None else placeholder(data)
-        return placeholder(self._snapshot.read(path)) if path in self._snapshot.files else b""
 
     def root_inside(self, tree: Workspace) -> Path:
         """Return where a command finds the tree: some backends mount nothing."""
@@ -180,11 +163,11 @@ def build_products(snapshot: Snapshot) -> Mapping[str, bytes]:
     """Return the build products in folders of tracked Python files, as path -> bytes."""
     products: dict[str, bytes] = {}
     left = _MOST_PRODUCT_BYTES
-    folders = {str(PurePosixPath(path).parent) for path in snapshot.files if path.endswith(".py")}
+    folders = {PurePosixPath(path).parent for path in snapshot.files if path.endswith(".py")}
     for folder in sorted(folders):
         place = snapshot.root / folder
         for file in sorted(place.glob("*")) if not place.is_symlink() else ():
-            path = file.name if folder == "." else f"{folder}/{file.name}"
+            path = str(folder / file.name)
             if _PRODUCT.fullmatch(file.name) and not snapshot.exists(path):
                 with suppress(OSError):  # it is too large
                     data = read_small_file(file, left)
@@ -195,13 +178,11 @@ def build_products(snapshot: Snapshot) -> Mapping[str, bytes]:
 
 def is_named_by(python: Path, root: Path) -> bool:
     """Whether what is installed for an interpreter leads to a folder (an editable installation)."""
-    name = str(root).encode()
-    for folder in package_folders(python):
-        for pattern in ("*.pth", "*.egg-link", "__editable__*.py"):
-            for file in sorted(folder.glob(pattern)):
-                with suppress(OSError):
-                    if name in (read_small_file(file) or b""):
-                        return True
+    patterns = ("*.pth", "*.egg-link", "__editable__*.py")
+    for file in (f for p in package_folders(python) for one in patterns for f in p.glob(one)):
+        with suppress(OSError):
+            if str(root).encode() in (read_small_file(file) or b""):
+                return True
     return False
 
 

@@ -74,10 +74,9 @@ class NullValidator:
     ) -> ValidationReport:
         started = time.perf_counter()
         problems = check_syntax(patch.changes)
-        if problems:
-            return broken_syntax(problems, "none", time.perf_counter() - started)
-        seconds = time.perf_counter() - started
-        return ValidationReport(Verdict.UNVERIFIED, _NO_TESTS, "none", seconds=seconds)
+        report = ValidationReport(Verdict.UNVERIFIED, _NO_TESTS, "none")
+        report = broken_syntax(problems, "none") if problems else report
+        return replace(report, seconds=time.perf_counter() - started)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         return nothing_run(_NO_TESTS)
@@ -160,7 +159,8 @@ class SandboxValidator:
         started = time.perf_counter()
         problems = check_syntax(patch.changes)
         if problems:
-            return broken_syntax(problems, self._backend, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            return replace(broken_syntax(problems, self._backend), seconds=seconds)
         await self.check()
         report = await self._in_thread(
             lambda cancel: self._patches.report(patch, test, earlier, outdated, cancel)
@@ -187,14 +187,23 @@ class SandboxValidator:
         asked = tuple(paths) or self._tests_for(changes)
         changed = {c.path: c.after is not None for c in changes}
         files = (path for path in asked if changed.get(path, self._snapshot.exists(path)))
-        present = tuple(dict.fromkeys(files))
+        present, executor = tuple(dict.fromkeys(files)), self._executor
+
+        def run(cancel: threading.Event) -> TestRun:
+            suite, tools = executor.suite(present, cancel)
+            if not runner_of(suite).selects:  # the user's command cannot run single files
+                suite = executor.suite_of_files(present, cancel)
+            if tools.interpreter is None and tools.problem:
+                return nothing_run(tools.problem)
+            job = executor.job(suite, present, roots, listed(present))
+            if not job.targets:
+                return nothing_run(f"these files cannot be run by {suite.runner}: {job.label}")
+            return executor.run([Task(job, changes, SOURCE if patch else BASE)], cancel)[0]
+
         if not present:
             named = f"no such test file: {listed(asked)}"
             return nothing_run(named if asked else "no test file is tied to the change; name some")
-        where = SOURCE if patch else BASE
-        return await self._in_thread(
-            lambda cancel: self._run_files(present, changes, roots, where, cancel)
-        )
+        return await self._in_thread(run)
 
     @property
     def why_no_commands(self) -> str:
@@ -231,25 +240,6 @@ class SandboxValidator:
         self._is_checked = True
         if run.outcomes.get(COMMAND_ID) is Outcome.FAILED:
             self._reporter(Notice(_FAILS.format(code=run.exit_code), "warning"))
-
-    def _run_files(
-        self,
-        paths: Sequence[str],
-        changes: tuple[FileChange, ...],
-        roots: tuple[str, ...],
-        where: str,
-        cancel: threading.Event,
-    ) -> TestRun:
-        suite, tools = self._executor.suite(paths, cancel)
-        if not runner_of(suite).selects:  # the user's command cannot run single files
-            suite = self._executor.suite_of_files(paths, cancel)
-        if tools.interpreter is None and tools.problem:
-            return nothing_run(tools.problem)
-        job = self._executor.job(suite, paths, roots, listed(paths))
-        if not job.targets:
-            return nothing_run(f"these files cannot be run by {suite.runner}: {listed(paths)}")
-        (run,) = self._executor.run([Task(job, changes, where)], cancel)
-        return run
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
         chosen = select_tests(TestFiles(self._snapshot), changes, self._problem.text)
