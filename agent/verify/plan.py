@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from agent.patching import check_syntax
-from agent.repository import language_of
-from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import (
     AppliedPatch,
     FileChange,
@@ -112,7 +110,6 @@ def make_plan(
         patch.changes,
         snapshot,
         roots,
-        new_tests=(test.content,) if test is not None else (),
         allow=allow,
         installed=installed,
         issue=issue,
@@ -128,7 +125,8 @@ def make_plan(
         new_tests = merged(groups.tests, brought)
         changed = [c.path for c in groups.tests if c.after is not None]
         files = [path for path in changed if is_test_file(path)][:_MOST_NEW_FILES]
-        files += _sharing(snapshot, changed, [t.path for t in selected if t.path not in changed])
+        if any(not (is_test_file(p) or p.endswith("/__init__.py")) for p in changed):
+            files += [t.path for t in selected if t.path not in changed]  # they may share it
         new_paths = (*(path for path in files if path not in paths), *paths)
         theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())
         earlier_tests = tuple(change.path for change in brought if change.after in theirs)
@@ -144,15 +142,6 @@ def make_plan(
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
         earlier_tests=earlier_tests,
     )
-
-
-def _sharing(snapshot: Snapshot, changed: Sequence[str], tests: Sequence[str]) -> Sequence[str]:
-    """Return the tests that use changed helpers of tests; all that may read changed data."""
-    shared = [p for p in changed if not is_test_file(p) and not p.endswith("/__init__.py")]
-    names = {PurePosixPath(path).stem for path in shared}
-    if not shared or any(language_of(path) in PROSE_AND_DATA for path in shared):
-        return tests if shared else ()
-    return [t for t in tests if any(name in snapshot.text(t) for name in names)] or tests
 
 
 def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str, ...]:

@@ -76,19 +76,17 @@ def group_changes(
     snapshot: Snapshot,
     roots: Iterable[str] = (".",),
     *,
-    new_tests: Sequence[str] = (),
     allow: Collection[str] = (),
     installed: Collection[str] = (),
     issue: str = "",
 ) -> ChangeGroups:
     """Group the changes. `roots` are the folders of the tree on the import path.
 
-    `new_tests` are texts of further tests. `allow` are patterns of paths that may steer the tests.
-    `installed` are the top-level modules of the target's interpreter. `issue` is the issue's text.
+    `allow` are patterns of paths that may steer the tests. `installed` are the top-level modules of
+    the target's interpreter. `issue` is the issue's text.
     """
     hiding, held, lifted = dict[str, str](), dict[str, str](), dict[str, str]()
-    texts = [_text(c.after) for c in changes if is_test_change(c) and c.path.endswith(".py")]
-    steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
+    steering = SteeringFiles(snapshot, issue)
     deleted = {change.path for change in changes if change.after is None}
     groups: dict[str, list[FileChange]] = {}
     for change in sorted(changes, key=lambda change: change.path):
@@ -168,9 +166,8 @@ _MOST_CHARS = 200_000
 class SteeringFiles:
     """Answers for one base, which is read as far as a question needs."""
 
-    def __init__(self, snapshot: Snapshot, new_tests: Sequence[str] = (), issue: str = "") -> None:
+    def __init__(self, snapshot: Snapshot, issue: str = "") -> None:
         self._snapshot = snapshot
-        self._new_tests = new_tests
         self._issue = issue
 
     def why(self, change: FileChange) -> str:
@@ -187,7 +184,7 @@ class SteeringFiles:
         if change.before is None:
             return ""
         if self._is_test_helper(path, _text(change.before)):
-            return "only tests use it"
+            return "it is for tests, and no source file imports it"
         if self._is_expectation(path):
             return "existing tests compare with it, and no source file mentions it"
         return ""
@@ -204,19 +201,16 @@ class SteeringFiles:
         return loaders
 
     def _is_test_helper(self, path: str, text: str) -> bool:
-        """Whether a source file is for tests, by its name or imports, and only they import it."""
+        """Whether a source file is for tests, by its name or imports, and no source imports it."""
         library = _TEST_LIBRARIES.get(language_of(path))
         if library is None or not (library.search(text) or _FOR_TESTS.search(path)):
             return False
-        imported, module = _import_of(path), module_name(path)
-        with_patch = any(re.search(imported, text) for text in self._new_tests)
-        if not (with_patch or self._any(imported, is_test_side)):
+        module, imported = module_name(path), _import_of(path)
+        about = "|".join(map(re.escape, {module, path, *_DEFINED.findall(text)}))
+        if re.search(rf"(?<![\w/.-])(?:{about})(?![\w/-])", self._issue):
             return False
         names = rf"{_word(module)}|{_word(_name(path))}"
-        about = {module, path, *_DEFINED.findall(text)}
-        if self._any(names, lambda p: PurePosixPath(p).name in _PACKAGE_METADATA) or any(
-            re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in about
-        ):
+        if self._any(names, lambda p: PurePosixPath(p).name in _PACKAGE_METADATA):
             return False
         return not self._any(imported, lambda p: p != path and _is_source(p))
 

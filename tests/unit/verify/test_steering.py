@@ -18,10 +18,9 @@ def why(
     path: str,
     files: Mapping[str, str],
     after: str | None = "changed = 1\n",
-    new_tests: tuple[str, ...] = (),
 ) -> str:
     change = edit(path, files.get(path), after)
-    return SteeringFiles(MemorySnapshot(files), new_tests).why(change)
+    return SteeringFiles(MemorySnapshot(files)).why(change)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_a_manifest_steers_by_its_parts(path: str, before: str, after: str, stee
     assert bool(why(path, {path: before}, after)) is steers
 
 
-ONLY_TESTS = "only tests use it"
+FOR_TESTS = "it is for tests, and no source file imports it"
 EXPECTED = "existing tests compare with it, and no source file mentions it"
 
 FIXTURES = {
@@ -152,16 +151,16 @@ DATA = {
     ("path", "files", "after", "reason"),
     [
         # a module that imports a library for tests
-        ("shop/fakes.py", FIXTURES, "x", ONLY_TESTS),
+        ("shop/fakes.py", FIXTURES, "x", FOR_TESTS),
         ("shop/price.py", {**FIXTURES, "tests/test_a.py": "import shop.price\n"}, "x", ""),
         ("shop/fakes.py", {**FIXTURES, "shop/price.py": "from shop import (\n fakes\n)"}, "x", ""),
         ("shop/fakes.py", {**FIXTURES, "pyproject.toml": "[x]\nshop = 'shop.fakes'\n"}, "x", ""),
-        ("shop/fakes.py", {**FIXTURES, "tests/conftest.py": ""}, "x", ""),
+        ("shop/fakes.py", {**FIXTURES, "tests/conftest.py": ""}, "x", FOR_TESTS),
         # one that is named for tests
-        ("shop/testing.py", NAMED, "x", ONLY_TESTS),
+        ("shop/testing.py", NAMED, "x", FOR_TESTS),
         ("shop/price.py", NAMED, "x", ""),
         # a helper of JavaScript
-        ("lib/same.js", NODE, "x", ONLY_TESTS),
+        ("lib/same.js", NODE, "x", FOR_TESTS),
         ("lib/a.js", NODE, "x", ""),
         ("lib/same.js", {**NODE, "lib/a.js": "require('./same')\n"}, "x", ""),
         ("lib/same.js", {**NODE, "package.json": '{"main": "lib/same.js"}'}, "x", ""),
@@ -182,12 +181,12 @@ def test_what_only_tests_use_steers(
         ("shop.fakes is slow", ""),
         ("The fixture `shop` is wrong", ""),
         ("see shop/fakes.py", ""),
-        ("data/shop.json is wrong", ONLY_TESTS),
+        ("data/shop.json is wrong", FOR_TESTS),
     ],
 )
 def test_it_is_source_if_the_issue_is_about_it(issue: str, reason: str) -> None:
     change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
-    assert SteeringFiles(MemorySnapshot(FIXTURES), (), issue).why(change) == reason
+    assert SteeringFiles(MemorySnapshot(FIXTURES), issue).why(change) == reason
 
 
 def test_the_user_lifts_it_by_allow() -> None:

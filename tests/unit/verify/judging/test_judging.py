@@ -62,7 +62,7 @@ class TestPlan:
         patch = patch_of(SOURCE, edit("tests/fixtures/data.js", "a", "b"))
         files = {"test/x.js": "require('./data')", "test/y.js": ""}
         chosen = [SelectedTest(path, "") for path in files]
-        assert make_plan(MemorySnapshot(files), patch, None, chosen).new_paths == ("test/x.js",)
+        assert make_plan(MemorySnapshot(files), patch, None, chosen).new_paths == tuple(files)
 
     def test_edited_tests_are_run_as_on_the_base_and_then_as_changed(self) -> None:
         edited = edit("tests/test_mod.py", "import pkg.mod\n", "")
