@@ -4,8 +4,8 @@
 // It runs inside the sandbox under node 18 or later. A test runs as it is (`plain`), with another
 // value in one assertion (`bent`), some more times in the same process (`twice`), in a user's program
 // that has its package below `node_modules` (`moved`), and where calls with other arguments come
-// before each of its calls (`amid`). `plain`, `moved` and `amid` are programs of their own: this text
-// with a call of `child`. A test that fails is not run in another variant.
+// before those of a test (`amid`). For each file, `plain`, `moved` and `amid` are programs of their own:
+// this text with a call of `child`. A test that fails is not run in another variant.
 "use strict";
 const assert = require("node:assert");
 const crypto = require("node:crypto");
@@ -17,9 +17,9 @@ const { inspect, format } = require("node:util");
 const { pathToFileURL } = require("node:url");
 const vm = require("node:vm");
 
-const SECONDS = 60; // of one variant
-const CALLS = 10_000; // of a test in one process
-const CALLS_SECONDS = 0.3;
+const SECONDS = 60; // of one process
+const MOST_PROCESSES = 3; // for one variant of a file's tests
+const CALLS_SECONDS = 0.1; // of a test in one process
 const CALLS_BEFORE = 9; // with other arguments, in `amid`
 const MOST_BENT = 12;
 const BENT_SECONDS = 3;
@@ -58,22 +58,34 @@ function parent() {
     }
     fs.writeSync(descriptor, `${data}\n`);
   };
+  const files = new Map();
   for (const test of order.tests) {
-    const file = path.join(root, test.split("::")[0]);
-    const name = test.slice(test.indexOf("::") + 2);
-    if (!fs.existsSync(file)) continue;
-    const given = { root, file, name, way: "plain", isAlone: true };
-    let lines = inChild(given);
-    if (lines[0]?.kind === "error") {
-      const inOrder = inChild({ ...given, isAlone: false }); // earlier tests may prepare it
-      given.isAlone = inOrder[0]?.kind !== "passed";
-      if (!given.isAlone) lines = inOrder;
-    }
-    if (lines[0]?.kind === "passed") {
-      for (const way of ["moved", "amid"]) lines.push(...inChild({ ...given, way }));
-    }
-    for (const line of lines) write({ event: "replay", id: test, ...line });
+    const [file] = test.split("::", 1);
+    files.set(file, [...(files.get(file) ?? []), test.slice(file.length + 2)]);
   }
+  for (const [id, names] of files) {
+    const file = path.join(root, id);
+    if (!fs.existsSync(file)) continue;
+    const run = (way, left) => {
+      const lines = inChildren({ root, file, way }, left);
+      for (const { name, ...line } of lines) write({ ...line, event: "replay", id: `${id}::${name}` });
+      return lines;
+    };
+    const plain = run("plain", names).filter((line) => line.variant === "plain");
+    const passed = plain.filter((line) => line.kind === "passed").map((line) => line.name);
+    for (const way of ["moved", "amid"]) run(way, passed);
+  }
+}
+
+// Return what processes report of tests: another one goes on where one ends before its time.
+function inChildren(task, names) {
+  const lines = [];
+  for (let left = names, tries = 0; left.length && tries < MOST_PROCESSES; tries += 1) {
+    lines.push(...inChild({ ...task, names: left }));
+    const done = new Set(lines.map((line) => line.name));
+    left = left.filter((name) => !done.has(name)).slice(1);
+  }
+  return lines;
 }
 
 function taken(name) {
@@ -82,15 +94,16 @@ function taken(name) {
   return value;
 }
 
-// Return what a process reports of a test.
+// Return what a process reports of tests.
 function inChild(task) {
   const home = fs.mkdtempSync(path.join(task.root, ".dev-"));
   const office = path.join(home, "office");
   fs.mkdirSync(path.join(office, "node_modules"), { recursive: true });
+  const token = crypto.randomUUID();
   const { folder, table } = packageOf(task.file);
   const type = task.file.endsWith(".mjs") || (table.type === "module" && !task.file.endsWith(".cjs"));
   const manifest = { name: "office", version: "1.0.0", private: true };
-  Object.assign(task, { office, folder, isModule: type, sample: task.file, to: folder });
+  Object.assign(task, { office, folder, isModule: type, sample: task.file, to: folder, token });
   let { env } = process;
   let cwd = process.cwd();
   if (task.way === "moved") {
@@ -110,7 +123,8 @@ function inChild(task) {
   const options = { cwd, env, stdio, timeout: SECONDS * 1000, killSignal: "SIGKILL" };
   const lines = String(spawnSync(process.execPath, [main], options).output?.[3] ?? "").split("\n");
   fs.rmSync(home, { recursive: true, force: true });
-  return lines.slice(0, -1).map((line) => JSON.parse(line));
+  const mine = lines.filter((line) => line.startsWith(token)); // others are the target's
+  return mine.map((line) => JSON.parse(line.slice(token.length)));
 }
 
 function packageOf(file) {
@@ -178,7 +192,7 @@ class Suite {
 
 class Replay {
   constructor(task) {
-    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context(), bent: 0 });
+    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context(), bent: 0, inOrder: false, called: false });
     this.top = this.at;
     this.require = Module.createRequire(task.file);
     this.shim = this.known(this.names(), "the runner");
@@ -351,21 +365,34 @@ class Replay {
     }
   }
 
-  // Run the tests of the name; those in another test are reached through it.
-  *run() {
-    Object.assign(this, { called: false, seen: [] });
-    yield* this.visit(this.top);
-    this.task.isAlone = true; // what comes before it has run
+  // Run the test of a name and return how it ends; once, what comes before it may have to prepare it.
+  *replayed(name) {
+    this.name = name;
+    const line = yield* this.ended();
+    if (line.kind !== "error" || this.inOrder) return line;
+    this.inOrder = true;
+    const second = yield* this.ended(true);
+    return second.kind === "passed" ? second : line;
   }
 
-  *visit(suite) {
+  *ended(inOrder = false) {
+    Object.assign(this, { called: false, skipped: false, seen: [] });
+    try {
+      yield* this.visit(this.top, inOrder);
+    } catch (error) {
+      return this.outcome(error ?? new Error(String(error)));
+    }
+    return this.outcome();
+  }
+
+  *visit(suite, inOrder) {
     for (const one of suite.inner) {
       if (!one.fn) {
-        yield* this.visit(one);
+        yield* this.visit(one, inOrder);
       } else if (this.leadsTo(one.titles)) {
         this.skipped = false;
         yield* this.perform(one);
-      } else if (!this.task.isAlone && !one.off && !this.called) {
+      } else if (inOrder && !one.off && !this.called) {
         try {
           yield* this.perform(one);
         } catch {} // only what it leaves behind is wanted
@@ -374,11 +401,11 @@ class Replay {
   }
 
   isMeant(titles) {
-    return [" > ", " "].some((join) => titles.join(join).trim() === this.task.name);
+    return [" > ", " "].some((join) => titles.join(join).trim() === this.name);
   }
 
   leadsTo(titles) {
-    return this.isMeant(titles) || this.task.name.startsWith(`${titles.join(" > ")} > `);
+    return this.isMeant(titles) || this.name.startsWith(`${titles.join(" > ")} > `);
   }
 
   *perform(test) {
@@ -746,65 +773,61 @@ function cleaned(value, seen = new Set()) {
 function child(task) {
   const { writeSync } = fs;
   const { exit } = process;
-  const { now } = Date;
   const { stringify } = JSON;
-  const report = (variant, line) => writeSync(3, `${stringify({ ...line, variant })}\n`);
+  const report = (name, variant, line) => writeSync(3, `${task.token}${stringify({ name, ...line, variant })}\n`);
   fs.writeFileSync(__filename, '"use strict";\nrequire("./sample");\n');
   const replay = new Replay(task);
-  const until = now() + CALLS_SECONDS * 1000;
   if (task.way === "moved") move();
   hook(replay);
-  const finish = (line) => {
-    if (line) report(task.way, line);
+  drive(variants(replay, task, report), (error) => {
+    if (error) for (const name of task.names) report(name, task.way, replay.outcome(error));
     exit(0);
-  };
-  const again = (left) => {
-    drive(replay.run(), (error) => {
-      const line = replay.outcome(error);
-      const goesOn = line.kind === "passed" && left > 0 && now() < until;
-      if (goesOn) return void setImmediate(again, left - 1);
-      report("twice", line);
-      if (line.kind !== "passed") finish();
-      setTimeout(finish, BENT_SECONDS * 1000).unref();
-      bend([...new Set(replay.seen.map((one) => one.line))].filter(Boolean).slice(0, MOST_BENT));
-    });
-  };
-  const bend = ([line, ...rest]) => {
-    if (!line) finish();
-    replay.bent = line;
-    drive(replay.run(), (error) => {
-      report("bent", { ...replay.outcome(error), line });
-      setImmediate(bend, rest);
-    });
-  };
-  const start = () => {
-    drive(replay.run(), (error) => {
-      const line = replay.outcome(error);
-      if (line.kind !== "passed") return finish(line);
-      if (task.way === "plain") {
-        report("plain", line);
-        return again(CALLS);
-      }
-      later.by += LATER; // once more, some years later
-      own.kept = true;
-      const { seen } = replay;
-      drive(replay.run(), (other) => {
-        const second = replay.outcome(other);
-        finish(task.way === "moved" || onlyExpected(seen, replay.seen) ? second : line);
-      });
-    });
-  };
-  drive(replay.load(), (error) => {
-    if (error) finish(replay.outcome(error));
-    if (task.way === "moved") fs.writeFileSync(task.sample, '"use strict";\n');
-    start();
   });
 }
 
-// Whether the last assertion sees the same result and expects another one.
-function onlyExpected(first, second) {
-  const [was, now] = [first[second.length - 1], second.at(-1)];
-  return !own.inPlace && was?.actual === now?.actual && was?.expected !== now?.expected;
+function* variants(replay, { way, names, sample }, report) {
+  const { now } = Date;
+  const passed = [];
+  yield* replay.load();
+  if (way === "moved") fs.writeFileSync(sample, '"use strict";\n');
+  for (const name of names) {
+    called.clear();
+    let line = yield* replay.replayed(name);
+    if (line.kind === "passed" && way !== "plain") line = yield* once(replay, way, line);
+    report(name, way, line);
+    if (line.kind === "passed") passed.push(name);
+  }
+  for (const name of way === "plain" ? passed : []) {
+    let line;
+    const until = now() + CALLS_SECONDS * 1000;
+    do {
+      replay.name = name;
+      line = yield* replay.ended();
+      yield new Promise(setImmediate);
+    } while (line.kind === "passed" && now() < until);
+    report(name, "twice", line);
+    const lines = [...new Set(replay.seen.map((one) => one.line))].filter(Boolean);
+    for (const bentLine of line.kind === "passed" ? lines.slice(0, MOST_BENT) : []) {
+      const timer = setTimeout(process.exit, BENT_SECONDS * 1000, 0).unref();
+      replay.bent = bentLine;
+      report(name, "bent", { ...(yield* replay.ended()), line: bentLine });
+      clearTimeout(timer);
+    }
+    replay.bent = 0;
+  }
+}
+
+// Run a test once more: some years later, or where its calls leave its own data as they are.
+function* once(replay, way, line) {
+  const { seen } = replay;
+  later.by += way === "moved" ? LATER : 0;
+  Object.assign(own, { kept: way === "amid", inPlace: false });
+  const second = yield* replay.ended();
+  own.kept = false;
+  if (way === "moved") return second;
+  const [first, last] = [seen[replay.seen.length - 1], replay.seen.at(-1)];
+  const onlyExpected = first?.actual === last?.actual && first?.expected !== last?.expected;
+  return onlyExpected && !own.inPlace ? second : line;
 }
 
 if (process.env.PATCHSHOT_REPLAY) parent();
