@@ -58,22 +58,22 @@ def hit_a_limit(run: TestRun) -> bool:
 def compare(before: TestRun, after: TestRun) -> Comparison:
     """Compare outcomes by test id."""
     absence_counts = is_whole(before) or is_whole(after)
-    failing, passing, still = [], [], 0
+    failing, passing = [], []
     for test in sorted({*before.outcomes, *after.outcomes}):
         was, now = before.outcomes.get(test), after.outcomes.get(test)
-        if was is Outcome.PASSED and now is Outcome.PASSED:
-            still += 1
-        elif now is Outcome.PASSED:
-            if failed(before, test):
-                passing.append(test)
-        elif _fails_newly(before, was, now, test, absence_counts=absence_counts):
-            failing.append(test)
+        if now is Outcome.PASSED:
+            passing += [test] if failed(before, test) else []
+        elif was is Outcome.PASSED:
+            failing += [test] if now is not None or absence_counts else []
+        elif was is None and now in BAD_OUTCOMES and is_whole(before):
+            is_new = not failed(before, test) and not was_collector(before, test)
+            failing += [test] if is_new else []
     red = sum(o in BAD_OUTCOMES and failed(after, t) for t, o in before.outcomes.items())
     shown = executed(after) and (executed(before) or bool(passing))
     return Comparison(
         newly_failing=tuple(failing),
         newly_passing=tuple(passing),
-        still_passing=still,
+        still_passing=len(passing_in_both(before, after)),
         still_red=red,
         executed=shown and not (red and is_command(before)),  # its exit code shows nothing
     )
@@ -81,11 +81,7 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
 
 def passing_in_both(before: TestRun, after: TestRun) -> tuple[str, ...]:
     """Return the sorted ids of the tests that pass before and after."""
-    return tuple(
-        test
-        for test, outcome in sorted(before.outcomes.items())
-        if outcome is after.outcomes.get(test) is Outcome.PASSED
-    )
+    return tuple(t for t in sorted(before.outcomes) if passes(before, t) and passes(after, t))
 
 
 def is_command(run: TestRun) -> bool:
@@ -114,16 +110,6 @@ def collection_error(run: TestRun, test: str) -> str | None:
 def executed(run: TestRun) -> bool:
     """Whether at least one test ran; an error in its set-up does not count as running."""
     return any(o in (Outcome.PASSED, Outcome.FAILED) for o in run.outcomes.values())
-
-
-def _fails_newly(
-    before: TestRun, was: Outcome | None, now: Outcome | None, test: str, *, absence_counts: bool
-) -> bool:
-    if was is Outcome.PASSED:
-        return now is not None or absence_counts
-    if was is None and now in BAD_OUTCOMES:
-        return not failed(before, test) and is_whole(before) and not was_collector(before, test)
-    return False
 
 
 def was_collector(run: TestRun, test: str) -> bool:
@@ -216,10 +202,8 @@ def known_paths(known: KnownTests, exists: Callable[[str], bool]) -> tuple[str, 
 
 def by_id(known: KnownTests, test_id: Callable[[str], str]) -> KnownTests:
     """Convert the given names to the ids that runs report."""
-    return KnownTests(
-        tuple(dict.fromkeys(map(test_id, known.fail_to_pass))),
-        tuple(dict.fromkeys(map(test_id, known.pass_to_pass))),
-    )
+    both = (known.fail_to_pass, known.pass_to_pass)
+    return KnownTests(*(tuple(dict.fromkeys(map(test_id, names))) for names in both))
 
 
 def read_known(path: Path) -> KnownTests:
@@ -228,8 +212,8 @@ def read_known(path: Path) -> KnownTests:
     try:
         with path.open("rb") as file:
             row = _Row.model_validate_json(file.read(LONGEST_ROW))
-        if row.fail_to_pass or row.pass_to_pass:
-            return KnownTests(row.fail_to_pass, row.pass_to_pass)
+        if any(ids := (row.fail_to_pass, row.pass_to_pass)):
+            return KnownTests(*ids)
     except OSError as error:
         raise ConfigurationError(f"--tests-from {path}: {error.strerror or error}") from None
     except ValidationError as error:

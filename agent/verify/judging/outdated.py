@@ -62,22 +62,16 @@ def judge_outdated(
             refused = "it does not fail by an assertion of its own but by an error"
         findings.append(OutdatedFinding(test, why[:_WHY_CHARS], assertion(text), refused))
     files = {test.partition("::")[0] for test in declared}
-    passing = [t for t, o in after.outcomes.items() if o is Outcome.PASSED]
-    around = sum(test.partition("::")[0] in files for test in passing) + len(declared)
-    return OutdatedJudgement(tuple(findings), around, _refusal(failing, findings, around))
-
-
-def _refusal(failing: Sequence[str], findings: Sequence[OutdatedFinding], around: int) -> str:
-    refused = [f"{one.id}: {one.refusal}" for one in findings if one.refusal]
-    left = sorted(set(failing) - {finding.id for finding in findings})
-    if refused:
-        return refused[0]
-    if left:
-        return f"{number(len(left), 'other test')} that the reply does not name: {listed(left)}"
+    passing = (t.partition("::")[0] for t, o in after.outcomes.items() if o is Outcome.PASSED)
+    around = sum(file in files for file in passing) + len(declared)
+    refusals = [f"{one.id}: {one.refusal}" for one in findings if one.refusal]
+    if left := sorted(set(failing) - declared.keys()):
+        others = number(len(left), "other test")
+        refusals.append(f"{others} that the reply does not name: {listed(left)}")
     if len(findings) * MOST_SHARE > around:
-        tests = number(around, "test")
-        return f"their files have only {tests}, and at most one in {MOST_SHARE} may be outdated"
-    return ""
+        share = f"at most one in {MOST_SHARE} may be outdated"
+        refusals.append(f"their files have only {number(around, 'test')}, and {share}")
+    return OutdatedJudgement(tuple(findings), around, next(iter(refusals), ""))
 
 
 def assertion_place(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.repository import language_of
@@ -83,23 +83,26 @@ class NameChecks:
 
     def in_repository(self, name: str) -> bool:
         """Whether a file or folder of the target has the name of a top-level module."""
-        names = {name, f"{name}.py"}
-        return any(not names.isdisjoint(path.split("/")) for path in self.files)
+        return any({name, f"{name}.py"} & set(path.split("/")) for path in self.files)
 
     def brought(self, name: str) -> bool:
         """Whether the source has the name with the patch and not before."""
-        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)".encode())
-        if any(c.before is None and word.search(c.path.encode()) for c in self.source):
-            return True
-        before, after = (
-            any(data and word.search(data) for data in side)
-            for side in ([c.before for c in self.source], [c.after for c in self.source])
-        )
-        return after and not before
+        word = re.compile(_word(name).encode())
+
+        def has(texts: Iterable[bytes | None]) -> bool:
+            return any(text and word.search(text) for text in texts)
+
+        new_file = has(c.path.encode() for c in self.source if c.before is None)
+        before, after = (has(c.before for c in self.source), has(c.after for c in self.source))
+        return new_file or (after and not before)
 
     def in_issue(self, name: str) -> bool:
         """Whether the issue mentions the name."""
-        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.issue) is not None
+        return re.search(_word(name), self.issue) is not None
+
+
+def _word(name: str) -> str:
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
 def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
@@ -108,13 +111,12 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     doubt = suspicion(before, after)
     if doubt and not any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
         return Judgement(Standing.SUSPECT, f"the reproduction test: {doubt}", tuple(ids))
-    silent = _is_silent(before) and _is_silent(after)
-    if not is_whole(after) and not silent:
+    nothing = ""
+    if _is_silent(before) and _is_silent(after):
+        nothing = "gives no outcome that can be read, with or without the patch"
+    elif not is_whole(after):
         text = f"The reproduction test {how_it_ended(after)} with the patch."
         return Judgement(Standing.STILL_FAILS, f"{text}\n\n{tail(after.output_tail)}", tuple(ids))
-    nothing = ""
-    if silent:
-        nothing = "gives no outcome that can be read, with or without the patch"
     elif not after.outcomes and all("::" not in test for test in ids):
         nothing = f"holds no test that runs ({how_it_ended(after)})"
     elif missing := _missing_module(after, names):
@@ -194,7 +196,7 @@ def _is_silent(run: TestRun) -> bool:
 def _judge_outcomes(
     before: TestRun, after: TestRun, ids: list[str], names: NameChecks
 ) -> Judgement:
-    passing = [test for test in ids if after.outcomes.get(test) is Outcome.PASSED]
+    passing = tuple(test for test in ids if after.outcomes.get(test) is Outcome.PASSED)
     bad = [test for test in ids if _still_bad(before, after, test)]
     if bad:
         blamed = to_blame(after, bad)
@@ -202,17 +204,13 @@ def _judge_outcomes(
         text = f"The reproduction test {was} with the patch: {listed(blamed)}."
         details = failure_texts(after, blamed) or tail(after.output_tail)
         return Judgement(Standing.STILL_FAILS, f"{text}\n\n{details}", tuple(bad))
+    if not passing:
+        return Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
     proving = tuple(test for test in passing if failed(before, test))
-    if proving:
-        return _judge_proof(before, proving, names)
-    if passing:
+    if not proving:
         text = f"the reproduction test passes on the base already ({listed(passing)})"
-        return Judgement(Standing.NO_EVIDENCE, text, tuple(passing))
-    return Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
-
-
-def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -> Judgement:
-    """Judge tests by why they failed on the base; one that needs no new name proves for all."""
+        return Judgement(Standing.NO_EVIDENCE, text, passing)
+    # By why they failed on the base: one that needs no new name proves for all.
     needs = [_needed_names(before, test, names) for test in proving]
     text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
     lacked = sorted({name for needed in needs for name in needed or ()})
@@ -260,8 +258,7 @@ def _missing_module(run: TestRun, names: NameChecks) -> str:
     """Return the missing package that prevented the collection of all tests, or ""."""
     if any(outcome not in BAD_OUTCOMES or "::" in test for test, outcome in run.outcomes.items()):
         return ""
-    for test in sorted(run.outcomes):
-        if modules := _MISSING_MODULE.findall(run.failures.get(test, "")):
-            package = str(modules[-1]).partition(".")[0]
-            return "" if names.in_repository(package) else package
-    return ""
+    texts = (run.failures.get(test, "") for test in sorted(run.outcomes))
+    modules = next(filter(None, map(_MISSING_MODULE.findall, texts)), [""])
+    package = modules[-1].partition(".")[0]
+    return "" if names.in_repository(package) else package
