@@ -45,12 +45,6 @@ from agent.verify.runners.scripts import collects
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 _DUNDER = re.compile(r"__\w+__")
 
-# One test each, in the languages that are run. Parametrised ones count once: a lower bound.
-_TEST = re.compile(
-    r"\n[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
-    r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class TestFile:
@@ -61,7 +55,7 @@ class TestFile:
     path: str
     words: frozenset[str]
     imports: frozenset[str]  # paths of the repository's files
-    tests: int
+    size: int  # characters
 
 
 class TestFiles:
@@ -88,12 +82,12 @@ class TestFiles:
         return tuple(self._read(*test) for test in sorted(tests))
 
     def _read(self, path: str, importer: int) -> TestFile:
-        text = f"\n{self.snapshot.text(path)}"
+        text = self.snapshot.text(path)
         words = frozenset(_WORD.findall(text))
         lines = imports(text, self.snapshot.files[path].language)
         numbers = (number for line in lines for number in self._modules.find(line, importer))
         imported = frozenset(self._paths[number] for number in numbers)
-        return TestFile(path, words, imported, len(_TEST.findall(text)))
+        return TestFile(path, words, imported, len(text))
 
 
 def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
@@ -142,11 +136,10 @@ _AFFIXES = re.compile(
 
 Relation = tuple[float, str]
 
-# Seconds for the imports of a file and for each of its tests. It is four times what click's suite
-# takes (34 files, 2,016 tests with their parameters, 9 s), because tests that start servers or
-# programs take longer.
+# Seconds for the imports of a file and for each thousand characters of it, in which there are some
+# two tests. It is four times what fast suites take: some tests start servers or programs.
 _A_FILE = 0.2
-_A_TEST = 0.05
+_A_THOUSAND = 0.1
 
 # The share of the time for one run: an estimate can be wrong by a factor of some three.
 _SHARE = 1 / 3
@@ -192,7 +185,7 @@ def select_tests(
             scored.append((score, test, sorted(relations, key=lambda r: (-r[0], r[1]))))
     chosen, left = list[SelectedTest](), seconds * _SHARE
     for _, test, relations in sorted(scored, key=lambda s: (-s[0], s[1].path))[:limit]:
-        estimate = _A_FILE + _A_TEST * test.tests
+        estimate = _A_FILE + _A_THOUSAND * test.size / 1000
         if estimate <= left or not chosen:
             chosen.append(SelectedTest(test.path, "; ".join(note for _, note in relations[:3])))
             left -= estimate
@@ -266,15 +259,15 @@ def choose_tests(
     return select_tests(files, changes, issue, together=together, seconds=seconds)
 
 
-def accepted_by(suite: Suite | None, snapshot: Snapshot) -> Callable[[str], bool]:
+def accepted_by(suite: Suite, snapshot: Snapshot) -> Callable[[str], bool]:
     """Return what says of a path whether the suite would run it as a test file."""
-    if suite is None or not runner_of(suite).selects:
-        return is_test_file
     runner = runner_of(suite)
-    return lambda path: (
-        (is_test_file(path) or collects(suite, path))
-        and bool(runner.targets(suite, (path,), snapshot))
-    )
+
+    def accepts(path: str) -> bool:
+        is_test = is_test_file(path) or collects(suite, path)
+        return is_test and bool(runner.targets(suite, (path,), snapshot))
+
+    return accepts if runner.selects else is_test_file
 
 
 @lru_cache(maxsize=64)  # a run validates several patches of the same files
