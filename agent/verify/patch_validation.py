@@ -121,22 +121,17 @@ class PatchValidation:
 
     def _first_report(self, plan: Plan, suite: Suite, tools: Tools) -> ValidationReport:
         """Return the report with what is known before any run."""
-        notes, python = [*plan.notes], tools.interpreter
+        notes, python, about = [*plan.notes], tools.interpreter, ""
         for path in plan.new_paths if selects(suite) else ():
             if not runner_of(suite).targets(suite, [path], self.snapshot):
                 notes.append(f"{path} was not run: it is no test of this suite ({suite.why})")
         notes.extend(tools.toolchain.notes)
-        about = f"{python.path} (Python {python.version}): {python.why}" if python else ""
-        if python and STANDS_IN in suite.settings:
-            notes.append(f"{suite.why}; name another interpreter with --python")
-        return ValidationReport(
-            Verdict.UNVERIFIED,
-            "",
-            self.backend,
-            runner=f"{suite.runner}: {suite.why}",
-            interpreter=about,
-            notes=tuple(notes),
-        )
+        if python:
+            about = f"{python.path} (Python {python.version}): {python.why}"
+            if STANDS_IN in suite.settings:
+                notes.append(f"{suite.why}; name another interpreter with --python")
+        report = ValidationReport(Verdict.UNVERIFIED, "", self.backend, interpreter=about)
+        return replace(report, runner=f"{suite.runner}: {suite.why}", notes=tuple(notes))
 
     def _selected(
         self, patch: AppliedPatch, suite: Suite, known: KnownTests | None
@@ -161,7 +156,12 @@ class PatchValidation:
         declared: Sequence[OutdatedTest],
     ) -> VerdictEvidence:
         plan, groups = execution.plan, execution.plan.groups
-        outdated = self._outdated(execution, runs, steady, () if known else declared)
+        failing = steady.newly_failing if steady else ()
+        theirs = {} if known else declared_for(failing, declared)
+        outdated = OutdatedJudgement()
+        if theirs and runs.after is not None:
+            signs = runner_of(execution.suite).signs
+            outdated = judge_outdated(failing, theirs, runs.after, python=signs)
         comparison = steady.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
         newer_node = wants_newer_node(execution.suite, runs.before)
@@ -190,20 +190,6 @@ class PatchValidation:
             return replace(evidence, proof=proof)
         lost, silenced = execution.find_test_edits(runs, steady, evidence.flaky)
         return replace(evidence, proof=proof, lost=tuple(lost), silenced=tuple(silenced))
-
-    def _outdated(
-        self,
-        execution: PlanExecution,
-        runs: PlanRuns,
-        steady: Comparison | None,
-        declared: Sequence[OutdatedTest],
-    ) -> OutdatedJudgement:
-        failing = steady.newly_failing if steady else ()
-        theirs = declared_for(failing, declared)
-        if not theirs or runs.before is None or runs.after is None:
-            return OutdatedJudgement()
-        python = runner_of(execution.suite).signs
-        return judge_outdated(failing, theirs, runs.after, python=python)
 
     def _with_proof(
         self,

@@ -117,7 +117,7 @@ def _hidden_module(
     snapshot: Snapshot,
     roots: tuple[str, ...],
     installed: Collection[str],
-    deleted: Collection[str],
+    deleted: set[str],
 ) -> str:
     """Return the module that a new top-level module would hide from the test run, or ""."""
     if change.before is not None or not change.path.endswith((".py", ".so")):
@@ -134,10 +134,9 @@ def _hidden_module(
         is_new = not any(path.startswith(f"{joined(root, top)}/") for path in snapshot.files)
         provides = change.path in _places(root, top)
         others = {*roots, *_ROOTS} - {root}
-        places = (
-            path for other in others for path in (*_places(other, top), joined(other, inside))
-        )
-        hides = any(snapshot.exists(path) and path not in deleted for path in places)
+        places = {path for other in others for path in _places(other, top)}
+        places |= {joined(other, inside) for other in others}
+        hides = any(snapshot.exists(path) for path in places - deleted)
         if hides or (top in installed and provides and is_new):
             return top
     return ""

@@ -52,22 +52,21 @@ def number(count: int, noun: str) -> str:
 def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
     """Return every test under the error that it failed with, then the ends of some reports."""
     groups: dict[str, list[str]] = {}
-    for test in tests:
-        if run.failures.get(test):
-            groups.setdefault(assertion(run.failures[test]), []).append(test)
+    for test in filter(run.failures.get, tests):
+        error = assertion(run.failures[test]) or "no message"
+        short = error if len(error) <= _SHORT_CHARS else f"{error[:_SHORT_CHARS]}..."
+        groups.setdefault(short, []).append(test)
     largest = sorted(groups.items(), key=lambda group: -len(group[1]))  # stable: then as they came
     texts: dict[str, str] = {}
-    for _, members in largest[:_TEXTS]:
-        text = f"{members[0]}:\n{tail(run.failures[members[0]], _GROUP_LINES)}"
+    for _, (first, *_) in largest[:_TEXTS]:
+        text = f"{first}:\n{tail(run.failures[first], _GROUP_LINES)}"
         if not texts or sum(map(len, (*texts.values(), text))) <= _TEXTS_CHARS:
-            texts[members[0]] = text
-    names: dict[str, list[str]] = {}
-    for error, members in largest:
-        if len(members) > 1 or members[0] not in texts:
-            short = error if len(error) <= _SHORT_CHARS else f"{error[:_SHORT_CHARS]}..."
-            names.setdefault(short or "no message", []).extend(members)
-    named = "\n\n".join(f"{error}\n{_by_file(members)}" for error, members in names.items())
-    return bounded("\n\n".join(filter(None, (bounded(named, _NAMED_CHARS), *texts.values()))))
+            texts[first] = text
+    names = [
+        f"{e}\n{_by_file(some)}" for e, some in largest if len(some) > 1 or some[0] not in texts
+    ]
+    named = bounded("\n\n".join(names), _NAMED_CHARS)
+    return bounded("\n\n".join(filter(None, (named, *texts.values()))))
 
 
 def _by_file(tests: Sequence[str]) -> str:
