@@ -26,7 +26,6 @@ from agent.verify.judging.reproduction import why_not_red as why_not_red
 from agent.verify.judging.wording import failure_texts as failure_texts
 from agent.verify.judging.wording import first_failure as first_failure
 from agent.verify.judging.wording import how_it_ended as how_it_ended
-from agent.verify.judging.wording import listed as listed
 from agent.verify.judging.wording import number as number
 from agent.verify.patch_validation import missing_tool as missing_tool
 from agent.verify.path_rules import is_test_file as is_test_file
@@ -36,7 +35,6 @@ from agent.verify.plan import NOT_RUN as NOT_RUN
 from agent.verify.plan import import_roots as import_roots
 from agent.verify.reports import nothing_run as nothing_run
 from agent.verify.runners import RUNNERS as RUNNERS
-from agent.verify.runners import STANDS_IN as STANDS_IN
 from agent.verify.runners import runner_of as runner_of
 from agent.verify.runners.base import COMMAND as COMMAND
 from agent.verify.runners.base import Suite as Suite

@@ -6,7 +6,6 @@ A relation is a weight and a reason in words; one strong relation beats any numb
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
@@ -91,19 +90,15 @@ class TestFiles:
 
 
 def changed_symbols(changes: Iterable[FileChange]) -> frozenset[str]:
-    """Return the functions and classes with changed lines, without `__dunder__` names."""
+    """Return the functions and classes that differ, without `__dunder__` names."""
     chunker, names = TreeSitterChunker(), set[str]()
     for change in changes:
-        texts = [(data or b"").decode("utf-8", "replace") for data in (change.before, change.after)]
-        before, after = (text.split("\n") for text in texts)
-        matcher = difflib.SequenceMatcher(None, before, after)
-        differing = [codes[1:] for codes in matcher.get_opcodes() if codes[0] != "equal"]
-        old = {row for start, end, _, _ in differing for row in range(start, end)}
-        new = {row for _, _, start, end in differing for row in range(start, end)}
-        for text, rows in zip(texts, (old, new), strict=True):
-            for piece in chunker.pieces(text, language_of(change.path)) if rows else ():
-                if not rows.isdisjoint(range(piece.start - 1, piece.end)):
-                    names.update(piece.symbol.split("."))
+        sides: list[set[tuple[str, ...]]] = []
+        for data in (change.before, change.after):
+            text = (data or b"").decode("utf-8", "replace")
+            lines, pieces = text.split("\n"), chunker.pieces(text, language_of(change.path))
+            sides.append({(p.symbol, *lines[p.start - 1 : p.end]) for p in pieces})
+        names.update(name for symbol, *_ in sides[0] ^ sides[1] for name in symbol.split("."))
     return frozenset(name for name in names if name and not _DUNDER.fullmatch(name))
 
 
