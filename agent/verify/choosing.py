@@ -110,19 +110,15 @@ _EDITED = 20.0
 _NAMED_BY_ISSUE = 12.0
 _TOGETHER = 12.0  # times how regularly they changed together, 0..1
 _SAME_NAME = 10.0
-_SYMBOL, _SYMBOLS_MOST = 3.0, 9.0
+_SYMBOL, _ISSUE_WORD, _WORDS_MOST = 3.0, 1.0, 9.0  # the rarer a word in test files, the more
 _IMPORTS = 3.0  # next to history and names it says little: 4 and 6 do worse
 _NEAR = 2.0  # times the share of the edited file's folders that the test file shares
-_ISSUE_WORD, _ISSUE_WORDS_MOST = 1.0, 3.0
 _IMPORTS_PACKAGE = 1.0
 
 # Words of prose are not names of code: snake_case, CamelCase, dotted, or called.
 _CODE_WORD = re.compile(
     r"[A-Za-z]\w*_\w+|_\w{2,}|[A-Z]?[a-z0-9]+[A-Z]\w*|(?<=\.)[A-Za-z]\w{2,}|[A-Za-z]\w{2,}(?=\()"
 )
-
-# Parts of web and mail addresses look like attributes.
-_ADDRESS = re.compile(r"\w+://\S+|\S+@\S+|\bwww\.\S+")
 
 # `test_x`, `x_test`, `x.spec`, `XTest`, `TestX`, `XIT`: what is left is what is tested.
 _AFFIXES = re.compile(
@@ -157,17 +153,21 @@ def select_tests(
     data = (c.path for c in changes if is_test_path(c.path))
     stems = {PurePosixPath(p).stem for p in data if language_of(p) in PROSE_AND_DATA}
     symbols = changed_symbols(c for c in changes if not is_test_path(c.path)) | stems
-    words = frozenset(_CODE_WORD.findall(_ADDRESS.sub(" ", problem_text))) - symbols
+    words = frozenset(_CODE_WORD.findall(problem_text)) - symbols
     files = Counter(word for test in tests.files for word in (symbols | words) & test.words)
-    rarity = {word: 1 / (1 + math.log2(count)) for word, count in files.items()}
+    weights = {
+        word: (_SYMBOL if word in symbols else _ISSUE_WORD) / (1 + math.log2(count))
+        for word, count in files.items()
+    }
     edited = sorted(change.path for change in changes if not is_test_file(change.path))
     scored: list[tuple[float, TestFile, list[Relation]]] = []
     for test in tests.files:
-        relations = [
-            *_strongest(test, edited),
-            *_by_words(test, symbols, rarity, _SYMBOL, _SYMBOLS_MOST, "mentions"),
-            *_by_words(test, words, rarity, _ISSUE_WORD, _ISSUE_WORDS_MOST, "issue's"),
-        ]
+        relations = [*_strongest(test, edited)]
+        common = sorted(weights.keys() & test.words, key=lambda word: (-weights[word], word))
+        if common:
+            # Summed in a fixed order: floating-point sums depend on it.
+            weight = math.fsum(weights[word] for word in common)
+            relations.append((min(_WORDS_MOST, weight), f"mentions {common[0]}"))
         if any(change.path == test.path for change in changes):
             relations.append((_EDITED, "edited by the patch"))
         name = re.escape(PurePosixPath(test.path).name)
@@ -185,20 +185,6 @@ def select_tests(
             chosen.append(SelectedTest(test.path, "; ".join(note for _, note in relations[:3])))
             left -= estimate
     return tuple(chosen)
-
-
-def _by_words(
-    test: TestFile,
-    words: frozenset[str],
-    rarity: Mapping[str, float],
-    weight: float,
-    most: float,
-    what: str,
-) -> Iterator[Relation]:
-    common = sorted(words & test.words, key=lambda word: (-rarity[word], word))
-    if common:
-        # Summed in a fixed order: floating-point sums depend on it.
-        yield min(most, weight * math.fsum(rarity[word] for word in common)), f"{what} {common[0]}"
 
 
 def _strongest(test: TestFile, paths: Sequence[str]) -> Iterator[Relation]:
