@@ -61,7 +61,6 @@ from agent.verify.reports import stable_id
 from agent.verify.runners import STANDS_IN, runner_of, selects
 from agent.verify.runners.base import PYTHON, Suite, Tools, is_this_python
 from agent.verify.runners.javascript import BUILD_STEP
-from agent.verify.runners.scripts import wants_newer_node
 
 _GIVEN = "named by the tests that were given"
 
@@ -164,7 +163,6 @@ class PatchValidation:
             outdated = judge_outdated(failing, theirs, runs.after, python=signs)
         comparison = steady.without(outdated.accepted) if steady else None
         failing = comparison.newly_failing if comparison else ()
-        newer_node = wants_newer_node(execution.suite, runs.before)
         weak = find_losses(groups.tests, groups.source), asks_for_runner(groups.source)
         evidence = VerdictEvidence(
             before=runs.before,
@@ -179,7 +177,7 @@ class PatchValidation:
             held=groups.held,
             tricks=tuple(f"{path}: {why}" for path, why in groups.hiding.items()),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
-            needs="; ".join(filter(None, (newer_node, *_unmet_needs(runs.before, runs.after)))),
+            needs="; ".join(_unmet_needs(runs.before, runs.after)),
             named_command=self.options.test_cmd is not None,
             outdated=outdated,
         )

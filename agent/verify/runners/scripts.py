@@ -10,13 +10,13 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile, pairwise
+from itertools import chain, dropwhile, pairwise
 from pathlib import PurePosixPath
+from posixpath import commonpath
 
 from agent.repository import is_test_path, is_vendored_path, language_of
-from agent.types import TestRun
 from agent.types.protocols import Snapshot
 from agent.verify.reports import json_object, text_of
 from agent.verify.runners.base import Suite, as_argument, below, joined
@@ -93,7 +93,7 @@ _DROPPED = re.compile(
 # Names in `Suite.settings`: files that the script names, those of them that are patterns of files
 # of the package, node's options, what builds the tests, and where the build puts which folder.
 FILES, NODE, BUILD = "files", "node-options", "build"
-_PATTERNS, _OUT, _FROM, _ENGINE = "patterns", "built-into", "built-from", "node-version"
+_PATTERNS, _OUT, _FROM = "patterns", "built-into", "built-from"
 
 AS_IS = "as-is"
 """In `Suite.settings`: the user named the command, which runs the files that it names itself."""
@@ -179,30 +179,28 @@ def detect_package(snapshot: Snapshot, changed: Sequence[str]) -> Suite | None:
 
 def suite_of_command_line(snapshot: Snapshot, text: str) -> Suite | None:
     """Return the suite of the user's own command if it starts a known runner."""
-    package = _package(snapshot, ".")
-    suite = _suite_of_commands(package, list(_followed(text, package.scripts)), _READERS)
-    if suite is None:
+    found = _suite_of_line(_package(snapshot, "."), text)
+    if found is None:
         return None
-    settings = {**suite.settings, AS_IS: "yes"}
-    return replace(suite, why=f"--test-cmd runs {suite.runner}", settings=settings)
+    settings = {**found[1].settings, AS_IS: "yes"}
+    return replace(found[1], why=f"--test-cmd runs {found[1].runner}", settings=settings)
 
 
 def _suite(package: _Package) -> Suite | None:
-    scripts = package.scripts
-    names = [n for n in sorted(filter(_TEST_SCRIPT.match, scripts)) if _NO_TESTS not in scripts[n]]
-    others = [name for name in names if name != "test"]
-    tries = [("test", _READERS), *((name, (one,)) for one in _READERS for name in others)]
-    for name, readers in tries[0 if "test" in names else 1 :]:
-        commands = list(_followed(f"npm run {name}", scripts))
-        suite = _suite_of_commands(package, commands, readers)
-        if suite is not None:
-            return suite
-    text = scripts.get("test", "")
-    if not text or _NO_TESTS in text:
+    texts = {name: text for name, text in package.scripts.items() if _NO_TESTS not in text}
+    lines = {name: _suite_of_line(package, f"npm run {name}") for name in texts if _is_test(name)}
+    suites = [(name != "test", *found, name) for name, found in lines.items() if found]
+    if suites:
+        return min(suites, key=lambda one: (one[0], one[1], one[3]))[2]
+    if not texts.get("test"):
         return None
     why = f"{package.manifest} has a script for its tests"
     npm = Suite("npm", why, ("npm", "test", "--silent"), package.folder, ENVIRONMENT)
     return _guess(package) or npm
+
+
+def _is_test(script: str) -> bool:
+    return _TEST_SCRIPT.match(script) is not None
 
 
 def _guess(package: _Package) -> Suite | None:
@@ -286,19 +284,20 @@ def _commands(text: str) -> list[list[str]]:
     return [command for command in commands if command]
 
 
-def _suite_of_commands(
-    package: _Package,
-    commands: Sequence[list[str]],
-    readers: Sequence[Callable[[_Package, Sequence[str]], Suite | None]],
-) -> Suite | None:
-    """Return the suite of the first command that the first possible reader can read."""
-    for of_command in readers:
-        suites = [of_command(package, words) for words in commands]
-        first = next(filter(None, suites), None)
-        if first is not None:
-            whole = _merged(first, [suite for suite in suites if suite is not None])
-            return _with_build(package, whole, commands[: suites.index(first)])
-    return None
+def _suite_of_line(package: _Package, text: str) -> tuple[int, Suite] | None:
+    """Return the suite of a shell line, and 0 if a command starts a runner, 1 if it runs a file."""
+    commands = list(_followed(text, package.scripts))
+    suites = [
+        (kind, number, suite)
+        for number, words in enumerate(commands)
+        for kind, reader in enumerate((_suite_of_runner, _suite_of_file))
+        if (suite := reader(package, words)) is not None
+    ]
+    if not suites:
+        return None
+    kind, number, first = min(suites, key=lambda one: one[:2])
+    whole = _merged(first, [suite for other, _, suite in suites if other == kind])
+    return kind, _with_build(package, whole, commands[:number])
 
 
 def _merged(first: Suite, suites: Sequence[Suite]) -> Suite:
@@ -323,13 +322,8 @@ def _suite_of_runner(package: _Package, words: Sequence[str]) -> Suite | None:
         options, files = _split(package, words[first + 1 :], program)
         loaded: Sequence[str] = words[node + 1 : first]
         if program in ("tape", "uvu", "borp"):
-            pairs = [*pairwise(options)]
-            loaded = [word for pair in pairs if pair[0] in ("-r", "--require") for word in pair]
-            loaded += [word for word in options if word == "--expose-gc"]
-            if program == "borp":
-                loaded += [
-                    f"--test-timeout={value}" for name, value in pairs if name == "--timeout"
-                ]
+            pairs = (pair for pair in pairwise(options) if pair[0] in ("-r", "--require"))
+            loaded = [*chain.from_iterable(pairs), *({"--expose-gc"} & {*options})]
             options, files = (), files[:1] if program == "uvu" else files
         return _made(package, _PROGRAMS[program], program, words[:start], options, files, loaded)
     if "--test" not in words[node + 1 :]:
@@ -351,9 +345,6 @@ def _suite_of_file(package: _Package, words: Sequence[str]) -> Suite | None:
     return _made(package, "script", files[0], words[:node], (), files[:1], loaded)
 
 
-_READERS = (_suite_of_runner, _suite_of_file)
-
-
 def _made(
     package: _Package,
     runner: str,
@@ -368,8 +359,6 @@ def _made(
     expressions = [*map(_glob, patterns)]
     if any(e.fullmatch(path) for path in package.paths for e in expressions):
         settings[_PATTERNS] = shlex.join(patterns)
-    if engine := text_of(_table(package.table.get("engines")).get("node")):
-        settings[_ENGINE] = engine
     if loaded:
         settings[NODE] = shlex.join(loaded)
     why = f"{package.manifest} runs {program} for its tests"
@@ -451,29 +440,26 @@ def _configured(package: _Package, runner: str) -> list[str]:
     ]
 
 
-_GLOB_PART = re.compile(r"(\*\*/?|[?*+@]?\([^)]*\)|\*|\?|\{[^}]*\}|\[\w+\])")
+_GLOB_PART = re.compile(r"\*\*/?|[?*+@]?\(|[?*{},|)]|\[\w+\]|[^?*+@(){},|\[]+|.", re.DOTALL)
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Translate a glob; a folder stands for all that is in it."""
-    return re.compile(f"{_glob_text(pattern.removeprefix('./')).rstrip('/')}(?:/.*)?")
-
-
-def _glob_text(pattern: str) -> str:
-    return "".join(map(_glob_part, _GLOB_PART.split(pattern)))
-
-
-def _glob_part(part: str) -> str:
-    plain = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    if part in plain:
-        return plain[part]
-    if not _GLOB_PART.fullmatch(part):
-        return re.escape(part)
-    if part[0] == "[":
-        return part
-    sign = part[0] if part[0] in "?*+" else ""
-    choices = re.split(r"[,|]", part.lstrip("?*+@")[1:-1])
-    return f"(?:{'|'.join(map(_glob_text, choices))}){sign}"
+    """Translate a glob; a folder stands for all that is in it, and one that is none for itself."""
+    pattern, text, ends = pattern.removeprefix("./").rstrip("/"), "", list[str]()
+    for part in _GLOB_PART.findall(pattern):
+        if part[-1] in "({":
+            ends.append(f"){part[0]}" if part[0] in "?*+" else ")")
+            text += "(?:"
+        elif part in (")", "}") and ends:
+            text += ends.pop()
+        elif part in (",", "|") and ends:
+            text += "|"
+        else:
+            text += _WILDCARDS.get(part) or (
+                part if part[1:] and part[0] == "[" else re.escape(part)
+            )
+    return re.compile(f"{re.escape(pattern) if ends else text}(?:/.*)?")
 
 
 def _with_build(package: _Package, suite: Suite, before: Sequence[list[str]]) -> Suite:
@@ -525,10 +511,7 @@ def _common_folder(package: _Package, include: object) -> str:
         and not path.endswith(".d.ts")
         and (not patterns or any(p.fullmatch(path) for p in patterns))
     ]
-    folder = files[0].parent if files else PurePosixPath()
-    while not all(file.is_relative_to(folder) for file in files):
-        folder = folder.parent
-    return str(folder)
+    return commonpath([file.parent for file in files]) if files else "."
 
 
 def collects(suite: Suite, path: str) -> bool:
@@ -565,15 +548,3 @@ def test_files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[
         if _PATTERNS not in suite.settings or not snapshot.exists(path) or collects(suite, path):
             chosen.append(as_argument(_built(suite, inside)))
     return tuple(dict.fromkeys(chosen))
-
-
-def wants_newer_node(suite: Suite, run: TestRun | None) -> str:
-    """Return how node is older than the package wants, "" where it is not or did not say so."""
-    version = re.search(r"\bNode\.js v((\d+)\.(\d+))", run.output_tail if run else "")
-    wanted = suite.settings.get(_ENGINE, "")
-    lowest = re.findall(r"(?:^|\|\||>=|\^|~)\s*v?(\d+)(?:\.(\d+))?", wanted)
-    if version is None or not lowest:
-        return ""
-    least = min((int(major), int(minor or 0)) for major, minor in lowest)
-    is_older = (int(version[2]), int(version[3])) < least
-    return f"package.json wants node {wanted}, this is {version[1]}" if is_older else ""

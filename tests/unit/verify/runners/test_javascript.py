@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from agent.types import Outcome
 from agent.verify import runners as registry
 from agent.verify.runners.base import Suite
-from agent.verify.runners.scripts import wants_newer_node
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, detected, read, require_program
 
@@ -140,17 +139,6 @@ def test_test_files_are_those_of_the_runners_configuration(test: str, path: str,
     found = detected(files)
     snapshot = MemorySnapshot(files)
     assert registry.runner_of(found).targets(found, [*tests], snapshot) == ("lib/a.test.js",)
-
-
-def test_an_older_node_than_the_package_wants_is_told() -> None:
-    table = {"scripts": {"test": "jest"}, "engines": {"node": "^20.19.0 || >=22.12"}}
-    found = detected({"package.json": json.dumps(table), "a.js": ""})
-    for version, why in (
-        ("20.9.0", "package.json wants node ^20.19.0 || >=22.12, this is 20.9"),
-        ("22.12.0", ""),
-    ):
-        run = read(found, stderr=f"SyntaxError\n\nNode.js v{version}".encode(), exit_code=1)
-        assert wants_newer_node(found, run) == why
 
 
 def test_what_a_script_builds_is_built_first_and_its_files_run_where_they_are_built() -> None:
