@@ -28,6 +28,7 @@ from sandbox.host import PATH as PATH
 from sandbox.host import SYSTEM as SYSTEM
 from sandbox.host import find_interpreter as find_interpreter
 from sandbox.host import hide_programs as hide_programs
+from sandbox.host import run_program as run_program
 from sandbox.types import Command as Command
 from sandbox.types import Ended as Ended
 from sandbox.types import Limits as Limits

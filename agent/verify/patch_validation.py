@@ -124,7 +124,6 @@ class PatchValidation:
         for path in plan.new_paths if selects(suite) else ():
             if not runner_of(suite).targets(suite, [path], self.snapshot):
                 notes.append(f"{path} was not run: it is no test of this suite ({suite.why})")
-        notes.extend(tools.toolchain.notes)
         if python:
             about = f"{python.path} (Python {python.version}): {python.why}"
             if STANDS_IN in suite.settings:

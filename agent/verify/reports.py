@@ -83,10 +83,6 @@ def streams(result: RunResult) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _end(text: str) -> str:
-    return "\n".join(text[-_OUTPUT_TAIL_CHARS:].splitlines()[-_OUTPUT_TAIL_LINES:])
-
-
 # ------------------------------------------------------------------- tools that are not our own
 
 _MEASURED = re.compile(r"\d*\.\d{4,}(?:e-?\d+)?")
@@ -152,6 +148,7 @@ def make_tool_run(
             failures.setdefault(test, _IN_FLIGHT)
             if crashed:
                 outcomes[test] = Outcome.ERROR
+    text = streams(result) if output is None else output
     read = (["report"] if found.begun else []) + (["exit code"] * (result.exit_code is not None))
     return TestRun(
         command=command.argv,
@@ -159,7 +156,7 @@ def make_tool_run(
         exit_code=result.exit_code,
         seconds=result.seconds,
         ended=ended,
-        output_tail=_end(streams(result) if output is None else output),
+        output_tail="\n".join(text[-_OUTPUT_TAIL_CHARS:].splitlines()[-_OUTPUT_TAIL_LINES:]),
         failures=dict(sorted(failures.items())),
         channels=Channels(tuple(read), tuple(doubts), found.traces),
         expected_failures=tuple(sorted(found.expected)),
@@ -357,18 +354,11 @@ def _add_result(report: Report, line: _Line) -> None:
 _ENDINGS = {"error": Outcome.ERROR, "failure": Outcome.FAILED, "skipped": Outcome.SKIPPED}
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One `testcase`. `text` is the message of a failure. Missing attributes are ""."""
+def read_cases(document: bytes) -> tuple[tuple[str, str, Outcome, str], ...] | None:
+    """Return each test's class, name, outcome and message, "" where it is missing.
 
-    classname: str
-    name: str
-    outcome: Outcome
-    text: str = ""
-
-
-def read_cases(document: bytes) -> tuple[Case, ...] | None:
-    """Return the test cases in order. Return None for invalid XML and for XML with entities."""
+    Return None for invalid XML and for XML with entities.
+    """
     # Imported here, because a command that runs no tests reads no XML.
     from xml.etree.ElementTree import ParseError
 
@@ -382,15 +372,15 @@ def read_cases(document: bytes) -> tuple[Case, ...] | None:
     return tuple(_case(element) for element in root.iter() if _local(element) == "testcase")
 
 
-def _case(element: Element) -> Case:
+def _case(element: Element) -> tuple[str, str, Outcome, str]:
     names = element.get("classname", ""), element.get("name", "")
     children = {_local(child): child for child in reversed(element)}
     for tag, outcome in _ENDINGS.items():
         child = children.get(tag)
         if child is not None:
             texts = (child.get("message", ""), (child.text or "").strip())
-            return Case(*names, outcome, "\n".join(filter(None, texts)))
-    return Case(*names, Outcome.PASSED)
+            return (*names, outcome, "\n".join(filter(None, texts)))
+    return (*names, Outcome.PASSED, "")
 
 
 def _local(element: Element) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,12 +114,13 @@ class ToolFinder:
 
     def _candidates(self) -> Sequence[Interpreter]:
         if not self.sandbox.foreign_root:
+            overlay = self.snapshot.overlay()
             return candidates(
                 self.snapshot.root,
                 self.explicit,
                 self.virtual_env,
                 scope=self.snapshot.scope,
-                tracked=self._is_tracked,
+                tracked=lambda path: self.snapshot.exists(path) and path not in overlay,
                 search_path=self.search_path,
             )
         if self.explicit is not None:
@@ -129,9 +129,6 @@ class ToolFinder:
             Interpreter(Path(path), "found in the image", certain=certain)
             for path, certain in candidate_interpreters(self.sandbox).items()
         ]
-
-    def _is_tracked(self, path: str) -> bool:
-        return self.snapshot.exists(path) and path not in self.snapshot.overlay()
 
     def _probe(self, interpreter: Interpreter, cancel: threading.Event) -> Tools:
         """Run a candidate inside the sandbox to learn its version and whether it has pytest."""
@@ -184,8 +181,7 @@ def candidates(
         return (_explicit(explicit, repo_root / scope),)
     possible: list[Interpreter] = []
     active = _environment_python(Path(virtual_env).absolute()) if virtual_env else None
-    own = virtual_env is not None and real_path(Path(virtual_env)) == real_path(Path(sys.prefix))
-    if active and not own:
+    if active and real_path(active.parent.parent) != real_path(Path(sys.prefix)):
         possible.append(Interpreter(active, "the active virtual environment"))
     folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
     for name in (joined(folder, name) for folder in folders for name in _FOLDERS):
@@ -193,9 +189,6 @@ def candidates(
         parts = (name, f"{name}/pyvenv.cfg", f"{name}/bin", f"{name}/bin/{path and path.name}")
         if path and not any(map(tracked, parts)):
             possible.append(Interpreter(path, f"the repository's {name}"))
-    if active and own:
-        why = "the active virtual environment, which is Patchshot's own"
-        possible.append(Interpreter(active, why, certain=False))
     programs = _executables("python3", search_path, real_path(repo_root))
     real = (_resolve_shim(path, repo_root / scope) for path in programs)
     for path in islice(filter(None, real), 1):
@@ -351,7 +344,6 @@ def find_programs(
         read_only=read_only,
         environment=environment,
         missing=tuple(sorted({*names} - programs.keys())),
-        notes=tuple(_unreadable(read_only)) if os.geteuid() == 0 else (),
     )
 
 
@@ -411,14 +403,6 @@ def _may_be_shown(path: Path, home: Path) -> bool:
     real = real_path(path)
     in_system = any(real.is_relative_to(folder) for folder in SYSTEM)
     return real.exists() and not in_system and not real_path(home).is_relative_to(real)
-
-
-def _unreadable(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield a note for each path that the sandbox's own user cannot read (Patchshot is root)."""
-    for path in paths:
-        needed = stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0)
-        if path.stat().st_mode & needed != needed:
-            yield f"{path} is closed to the sandbox's own user; open it with chmod -R o+rX"
 
 
 def _node_modules(snapshot: Snapshot) -> Iterator[Path]:

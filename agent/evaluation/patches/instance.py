@@ -40,7 +40,7 @@ from agent.verify import (
     import_roots,
     missing_tool,
 )
-from agent.verify.environments import Environment, Environments, digest_environment
+from agent.verify.environments import Environment, Environments
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 
 
@@ -186,7 +186,7 @@ def _key(order: Order, means: Means, environment: Environment | None) -> str:
         {
             "patch": order.prediction.patch,
             "row": order.case.model_dump(mode="json"),
-            "environment": digest_environment(environment) if environment else "",
+            "environment": environment.model_dump() if environment else "",
             "image": means.image(order.case),
             "python": [str(options.python or ""), options.virtual_env or ""],
             "test_cmd": options.test_cmd or "",

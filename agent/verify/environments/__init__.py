@@ -6,7 +6,6 @@ the cache folder. `prepare_target` does all of it for the target of a run.
 """
 
 from agent.verify.environments.preparing import Environments as Environments
-from agent.verify.environments.preparing import digest_environment as digest_environment
 from agent.verify.environments.preparing import prepare_target as prepare_target
 from agent.verify.environments.spec import Environment as Environment
 from agent.verify.environments.spec import read_spec as read_spec

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.shared.files import locked, replace_file
 from agent.verify.environments.spec import NO_INDEX, Environment
+from sandbox import SandboxError, run_program
 
 # Change it when environments are built in another way.
 _FORMAT = 2
@@ -67,13 +68,8 @@ def environment_key(python: HostPython, environment: Environment) -> str:
     parts = environment.model_dump(include={"index", "find_links", "sdist"})
     parts |= {"python": [str(python.path), python.version], "format": _FORMAT}
     parts |= {"packages": sorted(set(environment.packages))}
-    return digest(parts)[:24]
-
-
-def digest(values: Mapping[str, object]) -> str:
-    """Return the SHA-256 of values as hexadecimal digits."""
-    text = json.dumps(values, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def build_environment(
@@ -226,15 +222,8 @@ def _candidates(name: str, short: str) -> Iterator[Path]:
 def _ask_python(path: Path) -> HostPython | None:
     """Ask an interpreter; None when it does not start (a shim without a version, say)."""
     try:
-        answer = subprocess.run(
-            [str(path), "-I", "-S", "-c", _QUESTION],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd="/",
-            timeout=_ANSWER_SECONDS,
-            check=True,
-        )
-        version, executable = answer.stdout.decode("utf-8", "surrogateescape").splitlines()
-    except (OSError, subprocess.SubprocessError, ValueError):
+        answer = run_program(str(path), "-I", "-S", "-c", _QUESTION, seconds=_ANSWER_SECONDS)
+        version, executable = answer.decode("utf-8", "surrogateescape").splitlines()
+    except (SandboxError, ValueError):
         return None
     return HostPython(Path(executable), version)

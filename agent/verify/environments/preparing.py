@@ -21,7 +21,6 @@ from agent.types.protocols import Snapshot
 from agent.verify import COMMAND, RUNNERS, ProjectSetup, Suite
 from agent.verify.environments.building import (
     build_environment,
-    digest,
     environment_key,
     find_python,
 )
@@ -90,11 +89,6 @@ class Environments:
             files.update(make_dist_info(name, number, snapshot))
         suite = choose_suite(environment.test, snapshot)
         return ProjectSetup(suite, environment.env, environment.paths, files)
-
-
-def digest_environment(environment: Environment) -> str:
-    """Hash all of an environment (SHA-256 in hex), to keep results of different ones apart."""
-    return digest(environment.model_dump())
 
 
 # ------------------------------------------------------------------------------- test command

@@ -38,7 +38,6 @@ class Toolchain:
     read_only: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def program(self, name: str) -> str:
         """Return the path of a program, or its bare name where it was not found."""

@@ -16,7 +16,6 @@ from agent.types.protocols import Snapshot
 from agent.verify.reports import (
     LINE_LIMIT,
     TEXT_LIMIT,
-    Case,
     ParsedOutput,
     clean,
     collected,
@@ -360,16 +359,16 @@ def _read_maven(suite: Suite, command: Command, result: RunResult) -> TestRun:
     for name, content in files:
         cases = read_cases(content)
         parsed.complete &= cases is not None
-        for case in cases or ():
-            parsed.add(_java_id(suite, name, case), case.outcome, case.text)
+        for classname, test, outcome, message in cases or ():
+            parsed.add(_java_id(suite, name, classname, test), outcome, message)
     return make_tool_run(command, result, parsed)
 
 
-def _java_id(suite: Suite, report: str, case: Case) -> str:
+def _java_id(suite: Suite, report: str, classname: str, test: str) -> str:
     """Return the id: the class's file is below `src/test/java` of the report's module."""
     module = PurePosixPath(suite.cwd, report.partition(_SUREFIRE)[0])
-    outer, _, inner = case.classname.partition("$")
-    name = f"{inner}.{case.name}" if inner else case.name
+    outer, _, inner = classname.partition("$")
+    name = f"{inner}.{test}" if inner else test
     path = str(module / _JAVA_TESTS / f"{outer.replace('.', '/')}.java")
     return f"{path}::{name}" if name else path
 

@@ -68,15 +68,6 @@ def test_the_repository_comes_before_patchshots_own_environment(repository: Path
     assert choose_interpreter(repository, None, sys.prefix, search_path="").path == hidden
 
 
-def test_patchshots_own_active_environment_comes_before_the_systems_python(
-    repository: Path, tmp_path: Path
-) -> None:
-    program(tmp_path / "bin" / "python3")
-    found = choose_interpreter(repository, None, sys.prefix, search_path=str(tmp_path / "bin"))
-    assert found.path == Path(sys.prefix) / "bin" / "python"
-    assert not found.certain
-
-
 def test_a_committed_environment_is_not_taken(repository: Path) -> None:
     environment(repository / ".venv")
     for tracked in (".venv", ".venv/pyvenv.cfg", ".venv/bin/python"):
