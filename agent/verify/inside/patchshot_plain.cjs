@@ -2,10 +2,10 @@
 // asks (see `patchshot_plain.py`).
 //
 // It runs inside the sandbox under node 18 or later. A test runs as it is (`plain`), with another
-// value in one assertion (`bent`), some more times in the same process (`twice`), in a user's program
-// that has its package below `node_modules` (`moved`), and where calls with other arguments come
-// before those of a test (`amid`). For each file, `plain`, `moved` and `amid` are programs of their own:
-// this text with a call of `child`. A test that fails is not run in another variant.
+// value in one assertion (`bent`), some more times in the same process (`twice`), in a user's
+// program that has its package below `node_modules` (`moved`), and where calls with other arguments
+// come before those of a test (`amid`). For each file, `plain`, `moved` and `amid` are programs of
+// their own: this text with a call of `child`. A test that fails is not run in another variant.
 "use strict";
 const assert = require("node:assert");
 const crypto = require("node:crypto");
@@ -27,12 +27,15 @@ const BENT_SECONDS = 3;
 const EQUALS = ["equal", "deepEqual", "strictEqual", "deepStrictEqual"];
 const VALUE_CHARS = 300;
 const LATER = 10 * 365 * 86_400_000; // milliseconds by which clocks are moved
+const COMMON = "exports, require, module, __filename, __dirname";
 const USER = { USER: "dev", LOGNAME: "dev", LANG: "C.UTF-8", TERM: "xterm", TZ: "EST5" };
+Object.assign(USER, { PATH: "/usr/local/bin:/usr/bin:/bin", SHELL: "/bin/sh" });
 const RUNNERS = ["node:test", "@jest/globals", "vitest", "mocha"];
 const ASSERTS = ["assert", "node:assert", "assert/strict", "node:assert/strict"];
 const OF_RUNNERS = /^(?:@jest\/|@vitest\/|(?:jest|vitest|mocha|jasmine|ava|tap|tape)(?:$|[/-]))/;
 const TESTS = /^(?:(?:.*\/)?(?:tests?|specs?|__tests__)(?:\/.*)?|.*[._-](?:test|spec)\.[cm]?js)$/;
-const HOOKS = "before after beforeEach afterEach beforeAll afterAll setup teardown suiteSetup suiteTeardown";
+const HOOKS =
+  "before after beforeEach afterEach beforeAll afterAll setup teardown suiteSetup suiteTeardown";
 const OTHERS = "test it specify describe context suite xit xtest xdescribe expect jest vi mock";
 const NAMES = `${HOOKS} ${OTHERS}`.split(" ");
 const UNPUBLISHED = /^(?:\.|(?:node_modules|package-lock\.json|yarn\.lock|pnpm-lock\.yaml)$)/;
@@ -41,7 +44,7 @@ const SHOWS = ["toJSON", "valueOf", "toString", "inspect", "equals", "asymmetric
 const later = { by: 0 };
 const timers = new Map(); // what each has to do
 
-// ------------------------------------------------------------------------------ the trusted process
+// ---- the trusted process
 
 function parent() {
   process.title = "sh";
@@ -55,7 +58,11 @@ function parent() {
   const write = (line) => {
     let data = JSON.stringify(line);
     if (key) {
-      last = crypto.createHmac("sha256", key).update(last + data).digest("hex").slice(0, 16);
+      last = crypto
+        .createHmac("sha256", key)
+        .update(last + data)
+        .digest("hex")
+        .slice(0, 16);
       data += `\t${last}`;
     }
     fs.writeSync(descriptor, `${data}\n`);
@@ -70,7 +77,9 @@ function parent() {
     if (!fs.existsSync(file)) continue;
     const run = (way, left) => {
       const lines = inChildren({ root, file, way }, left);
-      for (const { name, ...line } of lines) write({ ...line, event: "replay", id: `${id}::${name}` });
+      for (const { name, ...line } of lines) {
+        write({ ...line, event: "replay", id: `${id}::${name}` });
+      }
       return lines;
     };
     const plain = run("plain", names).filter((line) => line.variant === "plain");
@@ -102,24 +111,28 @@ function inChild(task) {
   const office = path.join(home, "office");
   fs.mkdirSync(path.join(office, "node_modules"), { recursive: true });
   const token = crypto.randomUUID();
-  const { folder, table } = packageOf(task.file);
-  const type = task.file.endsWith(".mjs") || (table.type === "module" && !task.file.endsWith(".cjs"));
+  const { folder, table } = packageOf(task);
+  const isCommon = task.file.endsWith(".cjs") || table.type !== "module";
+  const isModule = task.file.endsWith(".mjs") || !isCommon;
   const manifest = { name: "office", version: "1.0.0", private: true };
-  Object.assign(task, { office, folder, isModule: type, sample: task.file, to: folder, token });
+  Object.assign(task, { office, folder, isModule, sample: task.file, to: folder, token });
   let { env } = process;
   let cwd = process.cwd();
   if (task.way === "moved") {
     const name = table.name || path.basename(folder);
     task.to = path.join(office, "node_modules", name);
-    task.sample = path.join(office, type ? "sample.mjs" : "sample.js");
+    task.sample = path.join(office, isModule ? "sample.mjs" : "sample.js");
     layOut(task, table);
     manifest.dependencies = { [name]: "*" };
-    env = { ...USER, HOME: home, PWD: office, PATH: "/usr/local/bin:/usr/bin:/bin", SHELL: "/bin/sh" };
+    env = { ...USER, HOME: home, PWD: office };
     cwd = office;
   }
   fs.writeFileSync(path.join(office, "package.json"), JSON.stringify(manifest));
   const main = path.join(office, "main.js");
-  fs.writeFileSync(main, `${fs.readFileSync(__filename, "utf8")}\nchild(${JSON.stringify(task)});\n`);
+  fs.writeFileSync(
+    main,
+    `${fs.readFileSync(__filename, "utf8")}\nchild(${JSON.stringify(task)});\n`,
+  );
   const { spawnSync } = require("node:child_process");
   const stdio = ["ignore", "ignore", "ignore", "pipe"];
   const options = { cwd, env, stdio, timeout: SECONDS * 1000, killSignal: "SIGKILL" };
@@ -129,20 +142,25 @@ function inChild(task) {
   return mine.map((line) => JSON.parse(line.slice(token.length)));
 }
 
-function packageOf(file) {
+// Return the folder of a file's package and what its manifest says.
+function packageOf({ root, file }) {
   for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
     let table = {};
     try {
       table = JSON.parse(fs.readFileSync(path.join(folder, "package.json"), "utf8"));
     } catch {} // no package, or none that can be read
-    if (table.name || folder === path.dirname(folder)) return { folder, table };
+    if (table.name || folder === root) return { folder, table };
   }
 }
 
 // Have a program's folder hold the package as npm would install it, and what is beside the test.
 function layOut({ root, file, folder, to, office, sample }, table) {
   copy(folder, to);
-  const needed = { ...table.dependencies, ...table.optionalDependencies, ...table.peerDependencies };
+  const needed = {
+    ...table.dependencies,
+    ...table.optionalDependencies,
+    ...table.peerDependencies,
+  };
   for (const name of Object.keys(needed)) {
     for (let up = folder; up.startsWith(root); up = path.dirname(up)) {
       const found = path.join(up, "node_modules", name);
@@ -151,10 +169,13 @@ function layOut({ root, file, folder, to, office, sample }, table) {
       break;
     }
   }
-  for (const name of fs.readdirSync(path.dirname(file))) {
-    if (path.dirname(file) !== folder) link(path.join(path.dirname(file), name), path.join(office, name));
+  const beside = path.dirname(file);
+  const taken = new Set([path.basename(file), path.basename(sample), "main.js", "package.json"]);
+  for (const name of beside === folder ? [] : fs.readdirSync(beside)) {
+    if (!taken.has(name) && !UNPUBLISHED.test(name)) {
+      link(path.join(beside, name), path.join(office, name));
+    }
   }
-  fs.rmSync(path.join(office, path.basename(file)), { force: true });
   fs.writeFileSync(sample, fs.readFileSync(file));
 }
 
@@ -174,7 +195,7 @@ function link(from, to) {
   if (!fs.existsSync(to)) fs.symlinkSync(from, to);
 }
 
-// ------------------------------------------------------------------------------- the test as code
+// ---- the test as code
 
 class Skip extends Error {}
 
@@ -194,7 +215,15 @@ class Suite {
 
 class Replay {
   constructor(task) {
-    Object.assign(this, { task, at: new Suite(""), skipped: false, self: context(), bent: 0, inOrder: false, called: false });
+    Object.assign(this, {
+      task,
+      at: new Suite(""),
+      skipped: false,
+      self: context(),
+      bent: 0,
+      inOrder: false,
+      called: false,
+    });
     this.top = this.at;
     this.require = Module.createRequire(task.file);
     this.shim = this.known(this.names(), "the runner");
@@ -228,7 +257,12 @@ class Replay {
       if (typeof result?.then === "function") throw this.skip();
     });
     const hooks = {};
-    const same = { beforeAll: "before", afterAll: "after", setup: "beforeEach", teardown: "afterEach" };
+    const same = {
+      beforeAll: "before",
+      afterAll: "after",
+      setup: "beforeEach",
+      teardown: "afterEach",
+    };
     Object.assign(same, { suiteSetup: "before", suiteTeardown: "after" });
     for (const name of HOOKS.split(" ")) {
       hooks[name] = (...given) => {
@@ -236,7 +270,14 @@ class Replay {
         (this.at.hooks[same[name] ?? name] ??= []).push(fn);
       };
     }
-    const more = { it: test, specify: test, describe, suite: describe, context: describe, ...hooks };
+    const more = {
+      it: test,
+      specify: test,
+      describe,
+      suite: describe,
+      context: describe,
+      ...hooks,
+    };
     Object.assign(more, { xit: test.skip, xtest: test.skip, xdescribe: describe.skip });
     const { skip } = this;
     const lazy = {
@@ -269,7 +310,8 @@ class Replay {
         const values = Array.isArray(row) ? row : [row];
         const places = title.match(/%[sdifjoOp]/g) ?? [];
         const name = format(title.replaceAll("%#", index), ...values.slice(0, places.length));
-        const rest = fn.length > values.length ? (done) => fn(...values, done) : () => fn(...values);
+        const rest =
+          fn.length > values.length ? (done) => fn(...values, done) : () => fn(...values);
         usual(name, rest);
       });
     };
@@ -282,7 +324,10 @@ class Replay {
       const found = this.require(name);
       return found[member] ?? found.default ?? found;
     } catch {
-      return new Proxy(() => {}, { get: () => { throw this.skip(); }, apply: () => { throw this.skip(); } });
+      const none = () => {
+        throw this.skip();
+      };
+      return new Proxy(none, { get: none });
     }
   }
 
@@ -308,13 +353,17 @@ class Replay {
     module.paths = Module._nodeModulePaths(path.dirname(file));
     const own = (request) => Module._load(request, module, false);
     own.resolve = (request, options) => Module._resolveFilename(request, module, false, options);
-    Object.assign(own, { main: require.main, cache: Module._cache, extensions: Module._extensions });
+    Object.assign(own, {
+      main: require.main,
+      cache: Module._cache,
+      extensions: Module._extensions,
+    });
     module.require = own;
     Module._cache[sample] = module;
     const names = NAMES.filter((name) => name !== "mock");
     const given = names.map((name) => (source.includes(name) ? this.shim[name] : undefined));
     // Where the file declares such a name itself, its own is nearer.
-    const head = `(function (${names}) { return function (exports, require, module, __filename, __dirname) {`;
+    const head = `(function (${names}) { return function (${COMMON}) {`;
     const options = { filename: sample };
     options.importModuleDynamically = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
     const wrapped = vm.runInThisContext(`${head}${source}\n}})`, options);
@@ -331,16 +380,22 @@ class Replay {
     const provide = (names, value, members) => {
       const place = path.join(office, `part${Object.keys(all).length}.mjs`);
       all[place] = value;
-      const lines = members.map((name, at) => `const v${at} = all[${JSON.stringify(name)}];\nexport { v${at} as ${name} };`);
-      const text = `const all = globalThis.office[${JSON.stringify(place)}];\nexport default all.default ?? all;\n`;
-      fs.writeFileSync(place, text + lines.join("\n"));
+      const lines = members.map(
+        (name, at) => `const v${at} = all.${name};\nexport { v${at} as ${name} };`,
+      );
+      const head = `const all = globalThis.office[${JSON.stringify(place)}];`;
+      fs.writeFileSync(place, [head, "export default all.default ?? all;", ...lines].join("\n"));
       for (const name of names) shims[name] = pathToFileURL(place).href;
     };
     const used = NAMES.filter((name) => name !== "test" && source.includes(name));
     provide(RUNNERS, this.shim, ["test", ...used]);
     for (const name of ASSERTS) {
       const copied = this.assertions(name);
-      provide([name], copied, Object.keys(copied).filter((one) => one !== "default"));
+      provide(
+        [name],
+        copied,
+        Object.keys(copied).filter((one) => one !== "default"),
+      );
     }
     const data = { shims, sample: pathToFileURL(sample).href, file: pathToFileURL(file).href };
     Object.assign(data, { from: pathToFileURL(folder).href, to: pathToFileURL(to).href });
@@ -349,25 +404,30 @@ class Replay {
     globalThis.office = all;
     for (const place of Object.keys(all)) yield import(pathToFileURL(place).href);
     delete globalThis.office;
-    for (const name of used) {
-      if (!new RegExp(`\\b(?:import|const|let|var|function)\\b[^;(]*\\b${name}\\b`).test(source)) globalThis[name] = this.shim[name];
-    }
+    const declared = (name) =>
+      new RegExp(`\\b(?:import|const|let|var|function)\\b[^;(]*\\b${name}\\b`);
+    for (const name of used.filter((one) => !declared(one).test(source)))
+      globalThis[name] = this.shim[name];
     yield import(data.sample);
   }
 
   *busyModules(source, provide) {
-    const found = new Set([...source.matchAll(/\bfrom\s*["'](\.[^"']+)["']/g)].map((match) => match[1]));
-    for (const name of found) {
+    const found = [...source.matchAll(/\bfrom\s*["'](\.[^"']+)["']/g)];
+    for (const name of new Set(found.map((match) => match[1]))) {
       const place = this.require.resolve(name);
       if (!isProduct(this.task, place)) continue;
       const exported = yield import(pathToFileURL(place).href);
       const members = Object.keys(exported);
       const busy = Object.fromEntries(members.map((one) => [one, busyOf(exported[one])]));
-      provide([name], busy, members.filter((one) => one !== "default"));
+      provide(
+        [name],
+        busy,
+        members.filter((one) => one !== "default"),
+      );
     }
   }
 
-  // Run the test of a name and return how it ends; once, what comes before it may have to prepare it.
+  // Run the test of a name and return how it ends; what comes before it may have to prepare it.
   *replayed(name) {
     this.name = name;
     const line = yield* this.ended();
@@ -462,7 +522,9 @@ class Replay {
       this.at = this.top;
       const one = inner.inner.at(-1);
       if (!this.leadsTo(one.titles)) return Promise.resolve();
-      return new Promise((resolve, reject) => drive(this.perform(one), (e) => (e ? reject(e) : resolve())));
+      return new Promise((resolve, reject) => {
+        drive(this.perform(one), (error) => (error ? reject(error) : resolve()));
+      });
     };
     const hook = (name) => (fn) => (inner.hooks[name] ??= []).push(fn);
     const nothing = () => {};
@@ -482,7 +544,8 @@ class Replay {
     const copied = (...given) => real.ok(...given);
     Object.assign(copied, real);
     for (const one of EQUALS) {
-      copied[one] = (actual, expected, ...rest) => real[one](actual, this.see(actual, expected), ...rest);
+      copied[one] = (actual, expected, ...rest) =>
+        real[one](actual, this.see(actual, expected), ...rest);
     }
     copied.strict = name.endsWith("strict") ? copied : this.assertions("node:assert/strict");
     return copied;
@@ -518,11 +581,16 @@ function bent(value) {
 }
 
 function isAssertion(error) {
-  return error?.code === "ERR_ASSERTION" || error?.name === "AssertionError" || Boolean(error?.matcherResult);
+  return (
+    error?.code === "ERR_ASSERTION" ||
+    error?.name === "AssertionError" ||
+    Boolean(error?.matcherResult)
+  );
 }
 
 function valuesOf(error) {
-  const compared = error.matcherResult && "actual" in error.matcherResult ? error.matcherResult : error;
+  const compared =
+    error.matcherResult && "actual" in error.matcherResult ? error.matcherResult : error;
   if (!("actual" in compared)) return [String(error.message).slice(0, VALUE_CHARS)];
   return [shown(compared.actual), shown(compared.expected)];
 }
@@ -561,7 +629,10 @@ function drive(steps, end) {
       }
       if (step.done) return end();
       if (typeof step.value?.then === "function") {
-        return void step.value.then((one) => go("next", one), (error) => go("throw", error));
+        return void step.value.then(
+          (one) => go("next", one),
+          (error) => go("throw", error),
+        );
       }
       [how, value] = ["next", step.value];
     }
@@ -586,13 +657,14 @@ export async function resolve(specifier, context, next) {
   return existsSync(fileURLToPath(moved)) ? { ...found, url: moved } : found;
 }`;
 
-function isProduct({ root, to }, file) {
+function isProduct({ to }, file) {
   const inside = path.relative(to, file);
   return file.startsWith(`${to}/`) && !/(?:^|\/)node_modules\//.test(inside) && !TESTS.test(inside);
 }
 
 function isTest({ root, sample, to }, file) {
-  return file === sample || (file !== undefined && TESTS.test(path.relative(root, file)));
+  if (!file || file === sample) return Boolean(file);
+  return TESTS.test(path.relative(root, file)) && !file.includes("/node_modules/");
 }
 
 // Have modules of runners and assertions be ours, and those of the package be where it is laid out.
@@ -611,10 +683,15 @@ function hook(replay) {
   };
   if (task.way !== "moved") return;
   const origin = new Module(task.file);
-  Object.assign(origin, { filename: task.file, paths: Module._nodeModulePaths(path.dirname(task.file)) });
+  Object.assign(origin, {
+    filename: task.file,
+    paths: Module._nodeModulePaths(path.dirname(task.file)),
+  });
   Module._resolveFilename = function resolve(request, parent, ...rest) {
     if (OF_RUNNERS.test(request) && isProduct(task, parent?.filename ?? "")) {
-      throw Object.assign(new Error(`Cannot find module '${request}'`), { code: "MODULE_NOT_FOUND" });
+      throw Object.assign(new Error(`Cannot find module '${request}'`), {
+        code: "MODULE_NOT_FOUND",
+      });
     }
     const asked = parent?.filename === task.sample ? origin : parent;
     const found = _resolveFilename.call(this, request, asked, ...rest);
@@ -624,7 +701,7 @@ function hook(replay) {
   };
 }
 
-// ------------------------------------------------------------------------------- other surroundings
+// ---- other surroundings
 
 // Have the process look like a user's.
 function move() {
@@ -638,7 +715,9 @@ function move() {
     const [seconds, rest] = real(before);
     return [seconds + (before ? 0 : since()), rest];
   });
-  process.hrtime.bigint = new Proxy(bigint, { apply: () => bigint() + BigInt(later.by) * 1_000_000n });
+  process.hrtime.bigint = new Proxy(bigint, {
+    apply: () => bigint() + BigInt(later.by) * 1_000_000n,
+  });
   replace(globalThis, "setTimeout", (real, fire, wait, ...rest) => {
     const timer = real(fire, wait, ...rest);
     timers.set(timer, () => fire(...rest));
@@ -646,13 +725,18 @@ function move() {
   });
   replace(Date, "now", (real) => real() + later.by);
   const moved = new Proxy(Date, {
-    construct: (real, given, target) => Reflect.construct(real, given.length ? given : [real.now()], target),
+    construct: (real, given, target) =>
+      Reflect.construct(real, given.length ? given : [real.now()], target),
     apply: (real) => new real(real.now()).toString(),
   });
   Date.prototype.constructor = moved;
   globalThis.Date = moved;
   replace(os, "hostname", () => "workstation");
-  replace(os, "userInfo", (real, ...given) => ({ ...real(...given), username: "dev", homedir: process.env.HOME }));
+  replace(os, "userInfo", (real, ...given) => ({
+    ...real(...given),
+    username: "dev",
+    homedir: process.env.HOME,
+  }));
   for (const name of ["getuid", "geteuid", "getgid", "getegid"]) replace(process, name, () => 1000);
   Object.defineProperty(process, "pid", { value: 48_211, enumerable: true, configurable: true });
   Object.defineProperty(process, "ppid", { value: 2_105, enumerable: true, configurable: true });
@@ -679,7 +763,7 @@ function replace(holder, name, other) {
   holder[name] = new Proxy(holder[name], { apply: (target, self, given) => other(real, ...given) });
 }
 
-// ------------------------------------------------------------------------------------- other calls
+// ---- other calls
 
 const kept = [];
 const called = new Set();
@@ -691,27 +775,41 @@ let depth = 0;
 // Return what a module offers so that other calls come before each call of a test.
 function busyOf(value, deep = 2) {
   const isFunction = typeof value === "function";
-  if (!isFunction && !(value !== null && typeof value === "object" && isPlain(value) && deep)) return value;
+  if (!isFunction && !(isData(value) && deep)) return value;
   if (wrappers.has(value)) return wrappers.get(value);
   let busy;
   if (isFunction) {
-    const call = (how) => (target, self, given) => {
-      const [first, second] = how === Reflect.apply ? [originals.get(self) ?? self, given] : [self, given === busy ? target : given];
-      const use = (list) => (how === Reflect.apply ? how(target, first, list) : how(target, list, second));
-      return amid(target, use, how === Reflect.apply ? given : self);
+    const apply = (target, self, given) => {
+      return amid(
+        target,
+        (list) => Reflect.apply(target, originals.get(self) ?? self, list),
+        given,
+      );
+    };
+    const construct = (target, given, of) => {
+      return amid(
+        target,
+        (list) => Reflect.construct(target, list, of === busy ? target : of),
+        given,
+      );
     };
     const get = (target, key, receiver) => {
       const own = Reflect.getOwnPropertyDescriptor(target, key);
       const found = Reflect.get(target, key, receiver === busy ? target : receiver);
-      return own && !own.configurable ? found : key === "prototype" ? found : own ? busyOf(found, deep - 1) : found;
+      return own?.configurable && key !== "prototype" ? busyOf(found, deep - 1) : found;
     };
-    busy = new Proxy(value, { apply: call(Reflect.apply), construct: call(Reflect.construct), get });
+    busy = new Proxy(value, { apply, construct, get });
   } else {
     busy = Object.create(Object.getPrototypeOf(value));
     for (const key of Reflect.ownKeys(value)) {
       const { enumerable } = Reflect.getOwnPropertyDescriptor(value, key);
       const get = () => busyOf(value[key], deep - 1);
-      Object.defineProperty(busy, key, { get, set: (one) => (value[key] = one), enumerable, configurable: true });
+      Object.defineProperty(busy, key, {
+        get,
+        set: (one) => (value[key] = one),
+        enumerable,
+        configurable: true,
+      });
     }
   }
   wrappers.set(value, busy);
@@ -722,11 +820,12 @@ function busyOf(value, deep = 2) {
 // Before the first call of a function come others; a call of each would empty a cache.
 function amid(target, use, given) {
   if (depth) return use(given);
-  const isKnown = !called.has(target) && given.every((one) => one === null || typeof one !== "object" || isPlain(one));
+  const isKnown = given.every((one) => one === null || typeof one !== "object" || isPlain(one));
+  const isFirst = !called.has(target);
   called.add(target);
   depth += 1;
   try {
-    for (let by = 1; by <= CALLS_BEFORE && isKnown; by += 1) {
+    for (let by = 1; by <= CALLS_BEFORE && isKnown && isFirst; by += 1) {
       const other = given.map((one) => altered(one, by));
       if (other.every((one, at) => one === given[at])) break;
       try {
@@ -769,7 +868,8 @@ function isPlain(value) {
 // Return data without what shows it as other data: functions of its own, or of a hidden prototype.
 function cleaned(value, seen = new Set()) {
   if (value instanceof String) return String.prototype.valueOf.call(value);
-  if (value === null || typeof value !== "object" || !isPlain(value) || seen.has(value)) return value;
+  if (value === null || typeof value !== "object" || !isPlain(value) || seen.has(value))
+    return value;
   seen.add(value);
   const above = Object.getPrototypeOf(value);
   let dirty = ![null, Object.prototype, Array.prototype].includes(above);
@@ -788,13 +888,14 @@ function cleaned(value, seen = new Set()) {
   return dirty ? copied : value;
 }
 
-// ------------------------------------------------------------------------------------- the program
+// ---- the program
 
 function child(task) {
   const { writeSync } = fs;
   const { exit } = process;
   const { stringify } = JSON;
-  const report = (name, variant, line) => writeSync(3, `${task.token}${stringify({ name, ...line, variant })}\n`);
+  const report = (name, variant, line) =>
+    writeSync(3, `${task.token}${stringify({ name, ...line, variant })}\n`);
   fs.writeFileSync(__filename, '"use strict";\nrequire("./sample");\n');
   const replay = new Replay(task);
   if (task.way === "moved") move();

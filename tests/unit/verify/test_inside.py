@@ -492,7 +492,7 @@ exports.f = (all) => { all.pop(); return 1 }
 exports.cut = (all) => { all.pop(); return all }
 exports.all = (calls) => { for (const one of calls) try { one() } catch {} }
 """
-    files = {"lib/m.js": source, "test/a.js": test, "package.json": '{"name": "pack"}'}
+    files = {"lib/m.js": source, "test/a.js": test, "package.json": '{"private": true}'}
     names = ("sum", "in place", "caught")
     found = replayed(tmp_path, files, [f"test/a.js::{name}" for name in names])
     kinds = {(one["id"][11:], one["variant"]): one["kind"] for one in found}
