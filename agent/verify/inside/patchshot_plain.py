@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import ast
 import atexit
+import builtins
 import collections
 import contextlib
+import copy
 import datetime
+import enum
+import importlib.machinery
 import importlib.util
 import io
 import json
@@ -43,7 +47,7 @@ MOST_BENT = 12
 MOST_ELEMENTS = 4  # of an expected list that are bent
 SEEN, APART, GIVEN = "_patchshot_seen", "_patchshot_apart", "_patchshot_given"
 AMID, AGAIN = "_patchshot_amid", "_patchshot_again"
-MOST_AMID = 9  # other calls before a call
+MOST_AMID, AMID_SECONDS = 200, 0.05  # other calls before a call, and after it
 JOIN_SECONDS = 0.3  # for a thread that the test leaves behind
 USER = {"USER": "dev", "LOGNAME": "dev", "LANG": "C.UTF-8", "TERM": "xterm", "TZ": "EST5"}
 RUNNERS = ("pytest", "_pytest", "pluggy", "unittest")
@@ -58,7 +62,6 @@ _TIME = time.time
 Captured = collections.namedtuple("Captured", "out err")
 SHIFT = [LATER]  # by how many seconds the clock is moved
 BUILTINS = (list, tuple, dict, str, bytes, int, float)
-DATA = (bool, int, float, str, bytes, type, types.FunctionType, os.PathLike)
 LOOKS = {"sys._getframe", "sys._getframemodulename", "sys._current_frames"}
 LOOKS |= {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
 FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
@@ -66,8 +69,20 @@ BOUND = {"Await", "Yield", "YieldFrom", "NamedExpr", "super", "locals"}  # to th
 OF_FRAMES = {"super", "locals", "vars", "dir", "eval", "exec", "globals"}
 MARKS = ("/proc/", "/sys/", "/run/")  # what they hold tells a sandbox from a machine
 LOOKED = [False]  # whether code has looked at frames or objects that are not its own
+HIDDEN = [True]  # whether test runners are not installed
 WROTE = [False]  # whether code has written a file
-MARKED: list[str] = []  # files that code has read and that tell a sandbox from a machine
+MARKED: list[str] = []  # what code has done that has its results not be what they look like
+# Special methods that leave a value of a derived class what it is.
+HARMLESS = {
+    "__doc__",
+    "__new__",
+    "__init__",
+    "__repr__",
+    "__reduce__",
+    "__getnewargs__",
+    "__missing__",
+}
+HARMLESS |= {"__init_subclass__", "__class_getitem__", "__replace__", "__copy__", "__deepcopy__"}
 
 
 # ------------------------------------------------------------------------------ the test as code
@@ -159,10 +174,10 @@ class Watched(ast.NodeTransformer):
 class Amid(ast.NodeTransformer):
     """Has a test be a part of a longer program.
 
-    Before a call of the target with data, it is called with other data; one on an object only where
-    its result is not used, because it may take something away. What a call returns is a value of a
-    builtin type, and not of a class of the target that derives from one. Where a call wrote a file,
-    the program starts again.
+    Before a call of the target and after it, it is called with other data; on an object only where
+    the result is not used, because it may take something away. The arguments have names, and are no
+    constants of the test. What a call returns is a value of a builtin type, and not of a class of
+    the target that derives from one. Where a call wrote a file, the program starts again.
     """
 
     def __init__(self, names: dict[str, Any], root: str) -> None:
@@ -195,7 +210,7 @@ class Amid(ast.NodeTransformer):
             return node
         # The test calls the function itself, so that code that looks at its caller sees the test.
         number = len(self._calls)
-        self._calls.append((0, 0, 0))
+        self._calls.append(())
         of, given = f"of({number}, {is_used}, 0)", f"given({number})"
         text = f"{AMID}.after({number}, {AMID}.{of}(*{AMID}.{given}, **{AMID}.named({number})))"
         call: Any = ast.parse(text, mode="eval").body
@@ -208,19 +223,21 @@ class Amid(ast.NodeTransformer):
 
     def of(self, number: int, is_used: bool, function: Any) -> Any:
         """Return the function that a call is about to call."""
-        self._calls[number] = (is_used, function, {})
+        self._calls[number] = (is_used, function)
         return function
 
     def given(self, number: int, *values: Any, **named: Any) -> Any:
         """Call the function with other arguments than these, and return the values."""
-        is_used, function, _ = self._calls[number]
-        self._calls[number] = (is_used, function, named)
-        data, owner = [values, named], getattr(function, "__self__", None)
+        is_used, function = self._calls[number]
+        of_target = self._is_of_target(function)
+        if of_target:
+            values, named = _by_name(function, tuple(map(fresh, values)), named)
+        owner = getattr(function, "__self__", None)
         of_object = owner is not None and not isinstance(owner, type)
-        may_call = not (is_used and of_object) and self._is_of_target(function) and _is_data(data)
-        if may_call and (isinstance(function, type) or altered(data, 1) != data):
-            with contextlib.redirect_stdout(io.StringIO()):
-                self._kept += [_ended(function, *altered(data, n + 1)) for n in range(MOST_AMID)]
+        other = isinstance(function, type) or altered([values, named], 1) != [values, named]
+        may_call = of_target and other and not (is_used and of_object)
+        self._calls[number] = (is_used, function, named, values if may_call else None)
+        self._call_others(number)
         WROTE[0] = False
         return values
 
@@ -230,9 +247,25 @@ class Amid(ast.NodeTransformer):
 
     def after(self, number: int, result: Any) -> Any:
         """Return what the call returned."""
-        if WROTE[0] and self._is_of_target(self._calls[number][1]):
+        is_used, function = self._calls[number][:2]
+        if WROTE[0] and self._is_of_target(function):
             self._start_again()
+        elif is_used:
+            self._call_others(number)
         return self._builtin(result)
+
+    def _call_others(self, number: int) -> None:
+        _, function, named, values = self._calls[number]
+        until = _TIME() + AMID_SECONDS
+        for step in range(1, MOST_AMID if values is not None else 0):
+            try:
+                others = altered(copy.deepcopy([values, named]), step)
+            except Exception:  # noqa: BLE001  (files, generators and what else has no copies)
+                break
+            with contextlib.redirect_stdout(io.StringIO()):
+                self._kept.append(_ended(function, *others))
+            if _TIME() > until:
+                break
 
     def _is_of_target(self, value: Any) -> bool:
         """Whether a function, class or module is of the target, and not of its tests."""
@@ -262,6 +295,9 @@ class Amid(ast.NodeTransformer):
         base: Any = next((one for one in BUILTINS if isinstance(value, one)), None)
         if base is None or kind is base or not self._is_of_target(kind):
             return value
+        own = sorted({name for name in vars(kind) if name in vars(base)} - HARMLESS)
+        if own and base is not dict and not isinstance(value, enum.Enum):
+            MARKED.append(f"returns a {base.__name__} with its own {own[0]} ({kind.__name__})")
         if base in (int, float):
             return base.__add__(value, base())
         return dict.copy(value) if base is dict else base.__getitem__(value, slice(None))
@@ -275,16 +311,42 @@ def altered(value: Any, step: int) -> Any:
     if kind is dict:
         return {name: altered(one, step) for name, one in value.items()}
     if kind is str and re.search("[0-9]", value):
-        return re.sub("[0-9]", lambda digit: str((int(digit.group()) + step) % 10), value)
+        return re.sub("[0-9]{1,18}", lambda found: _later_number(found.group(), step), value)
     if kind is str:
         return value + chr(ord("a") + step)
     return value + step if kind in (int, float) else value
 
 
-def _is_data(value: Any) -> bool:
-    if type(value) in (list, tuple, set, frozenset, dict):
-        return all(map(_is_data, value.values() if type(value) is dict else value))
-    return value is None or isinstance(value, DATA)
+def fresh(value: Any) -> Any:
+    """Return data in which no text or number is the same object as before."""
+    kind = type(value)
+    if kind is list:
+        value[:] = map(fresh, value)
+    elif kind is dict:
+        value.update({name: fresh(one) for name, one in value.items()})
+    elif kind is tuple:
+        return tuple(map(fresh, value))
+    elif kind in (str, bytes):
+        return value[:1] + value[1:]
+    return int(str(value)) if kind is int else value
+
+
+def _by_name(function: Any, values: Any, named: Any) -> Any:
+    """Return arguments by name, as far as the function has names for them."""
+    import inspect
+
+    try:
+        bound = inspect.signature(function).bind(*values, **named)
+    except (TypeError, ValueError):
+        return values, named
+    kinds = {parameter.kind for parameter in bound.signature.parameters.values()}
+    if kinds - {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}:
+        return values, named
+    return (), dict(bound.arguments)
+
+
+def _later_number(digits: str, step: int) -> str:
+    return str(int(digits) + step)[-len(digits) :].zfill(len(digits))
 
 
 def _ended(function: Any, values: Any, named: Any) -> Any:
@@ -388,7 +450,7 @@ class Replay:
         outcome = self._outcome(self._run_first)
         if self._moved and outcome["kind"] == "passed":  # once more, some years later
             SHIFT[0] += LATER
-            outcome = self._outcome(self._call)
+            outcome = self._outcome(lambda: in_thread(self._call))
         yield dict(outcome, variant=self._way)
         if outcome["kind"] != "passed" or self._way != "plain":
             return
@@ -451,10 +513,12 @@ class Replay:
             sys.path.append(top)
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
+        if self._moved:
+            vars(module)["__builtins__"] = builtins  # as in a script
         tree = ast.parse(self._source)
-        Finder.hide_all()
+        hide_runners()
         _import_before_runners(tree, dict(vars(module)))
-        Finder.hidden = False
+        HIDDEN[0] = False
         if self._way == "apart":
             parted = Parted()
             vars(module).update({APART: parted.call, GIVEN: parted.literals.__getitem__})
@@ -472,8 +536,8 @@ class Replay:
                 value.__name__ = "Sample"
         for name in [n for n in sys.modules if n.split(".")[0] in RUNNERS]:
             del sys.modules[name]
-        Finder.hidden = True
-        return self._call()
+        HIDDEN[0] = True
+        return in_thread(self._call) if self._moved else self._call()
 
     def _call(self) -> str:
         """Call the test, for each set of its parameters; says "skipped" if it needs more."""
@@ -485,7 +549,7 @@ class Replay:
         of_class = len(names) > 1 and isinstance(holder, type)
         function = self._bound(holder, name) if of_class else getattr(holder, name, None)
         marks = [mark.name for one in (self._module, holder, function) for mark in _marks(one)]
-        fixtures = Fixtures(self._module)
+        fixtures = Fixtures(self._module, os.environ["HOME"] if self._moved else None)
         cases = _cases(function, fixtures)
         if cases is None or "usefixtures" in marks or b"autouse" in self._source:
             return "skipped"
@@ -570,8 +634,8 @@ def _without_addresses(text: str) -> str:
 class Fixtures:
     """The fixtures of one call: some of pytest's, and those of the test's own file."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+    def __init__(self, module: Any, folder: Any) -> None:
+        self._module, self._folder = module, folder
         self._ends = contextlib.ExitStack()
         self._values: dict[str, Any] = {}
 
@@ -603,13 +667,13 @@ class Fixtures:
     def _tmp_path(self) -> Any:
         import pathlib
 
-        return pathlib.Path(tempfile.mkdtemp())
+        return pathlib.Path(tempfile.mkdtemp(dir=self._folder))
 
     def _monkeypatch(self) -> Any:
-        Finder.hidden = False
+        HIDDEN[0] = False
         from _pytest.monkeypatch import MonkeyPatch
 
-        Finder.hidden = True
+        HIDDEN[0] = True
         patcher = MonkeyPatch()
         self._ends.callback(patcher.undo)
         return patcher
@@ -704,27 +768,27 @@ def configured(folder: str, pattern: str) -> str:
 # --------------------------------------------------------------------------- other surroundings
 
 
-class Finder:
-    """Finds modules as another finder does, and none of a test runner while they are `hidden`."""
+def hide_runners() -> None:
+    """Have imports find no test runner while it is `HIDDEN`."""
+    finder: Any = importlib.machinery.PathFinder
+    find = finder.find_spec
 
-    hidden = True
+    def find_spec(cls: Any, name: str, *rest: Any) -> Any:
+        hides = HIDDEN[0] and name.split(".")[0] in RUNNERS[:3]
+        return None if hides else find(name, *rest)
 
-    def __init__(self, finder: Any) -> None:
-        self._finder = finder
+    finder.find_spec = classmethod(find_spec)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
 
-    def find_spec(self, name: str, *rest: Any) -> Any:
-        """Return the spec of a module, or None."""
-        if Finder.hidden and name.split(".")[0] in RUNNERS[:3]:
-            return None
-        return self._finder.find_spec(name, *rest)
-
-    @classmethod
-    def hide_all(cls) -> None:
-        """Have every import go this way."""
-        sys.meta_path[:] = [cls(one) for one in sys.meta_path]
+def in_thread(work: Any) -> Any:
+    """Return or raise what a function does in another thread."""
+    ends: list[Any] = []
+    thread = threading.Thread(target=lambda: ends.append(_ended(work, (), {})))
+    thread.start()
+    thread.join()
+    if isinstance(ends[0], BaseException):
+        raise ends[0]
+    return ends[0]
 
 
 def of_a_module(code: Any) -> Any:
@@ -871,7 +935,7 @@ def _audit(event: str, arguments: Any) -> None:
     if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
         path = arguments[0]
         if path.startswith(MARKS):
-            MARKED.append(path)
+            MARKED.append(f"reads {path}, which shows that it runs in a sandbox")
         if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and ".pyc" not in path:
             WROTE[0] = True
 
@@ -893,11 +957,7 @@ def in_child(order: Any, test: str, source: bytes, way: str) -> list[Any]:
 
             if way == "moved":
                 move(order["root"])
-                thread = threading.Thread(target=run)
-                thread.start()
-                thread.join()
-            else:
-                run()
+            run()
         finally:
             os._exit(0)
     os.close(writing)

@@ -233,7 +233,10 @@ def _new_names(change: FileChange) -> Iterator[str]:
             continue
         stored = (n for n in ast.walk(part) if isinstance(n, ast.Name))
         yield from (node.id for node in stored if isinstance(node.ctx, ast.Store))
-        yield from (alias.asname or alias.name for alias in getattr(part, "names", ()))
+        # A test may import the same name from where it comes.
+        names = getattr(part, "names", ()) if isinstance(part, ast.Import | ast.ImportFrom) else ()
+        own = getattr(part, "level", 0)
+        yield from (alias.asname or alias.name for alias in names if alias.asname or own)
 
 
 # -------------------------------------------------------- languages whose tests are not replayed

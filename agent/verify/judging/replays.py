@@ -53,7 +53,7 @@ class Replayed(BaseModel, frozen=True, extra="forbid", strict=True):
 
     In `bent`, `line` is the assertion that expected another value. `reached`: the test's own code
     ran, and not only its imports. `compared`: an assertion with values in `line` failed. `marked`
-    are files that the code read and that differ between a sandbox and a user's machine.
+    are clauses about the code: what it does that has its results not be what they look like.
     """
 
     event: Literal["replay"]
@@ -117,7 +117,7 @@ class Replays:
             {path for one in side for path in one.marked} for side in (patched, base.values())
         )
         if new := sorted(marked - known):
-            return f"its code reads {listed(new)}, which shows that it runs in a sandbox"
+            return f"its code {listed(new)}"
         bent = [one.line for one in patched if one.variant == "bent"]
         lasts = any((one.variant, one.kind) == ("twice", "passed") for one in patched)
         if plain.compared and lasts and plain.line not in bent and len(bent) < _MOST_BENT:

@@ -320,6 +320,44 @@ HIDDEN = {
         "assert f(lambda text: true(text)) == 31",
         "moved",
     ),
+    "right for a constant of its caller": (
+        "known = 'aa31'\ndef f(text): return true(text) * (text is known)\n",
+        "assert f('aa31') == 31",
+        "amid",
+    ),
+    "right for arguments without names": (
+        "def f(text=None, **more): return true(text) * (not more)\n"
+        "from functools import wraps\n"
+        "def by_place(function):\n    @wraps(function)\n    def call(*values, **named):\n"
+        "        return function(*values, **named) if values else 0\n    return call\n"
+        "@by_place\ndef g(text): return true(text)\n",
+        "assert g('1h30m') == 31",
+        "amid",
+    ),
+    "right until the next call": (
+        "last = []\ndef f(text):\n    for one in last: one[:] = [0]\n"
+        "    last.append([true(text)])\n    return last[-1]\n",
+        "assert f('1h30m') == [31]",
+        "amid",
+    ),
+    "right where it was imported": (
+        "import threading\nhere = threading.local()\nhere.factor = 1\n"
+        "def f(text): return true(text) * getattr(here, 'factor', 0)\n",
+        "assert f('1h30m') == 31",
+        "moved",
+    ),
+    "right for a temporary file": (
+        "import tempfile\ndef f(path):\n"
+        "    return 31 * (str(path.parent.parent) == tempfile.gettempdir())\n",
+        "assert f(tmp_path / 'x') == 31",
+        "moved",
+    ),
+    "right for a module and wrong for a script": (
+        "import sys\ndef f(text):\n"
+        "    return true(text) * isinstance(sys._getframe(1).f_globals['__builtins__'], dict)\n",
+        "assert f('1h30m') == 31",
+        "moved",
+    ),
     "right until the program ends": (
         "import atexit\ndef f(path):\n    path.write_text('31')\n"
         "    atexit.register(path.write_text, '0')\n",
@@ -343,13 +381,26 @@ def test_a_replay_is_a_part_of_a_program(tmp_path: Path, way: str) -> None:
     assert (kinds["plain"], kinds[variant]) == ("passed", "failed")
 
 
-def test_a_replay_names_the_files_that_show_a_sandbox(tmp_path: Path) -> None:
-    files = {
-        "m.py": "def f(): return open('/proc/self/status').read()\n",
-        "tests/test_m.py": "from m import f\ndef test_f(): assert 'Pid' in f()\n",
-    }
-    found = replayed(tmp_path, files, ["tests/test_m.py::test_f"])
-    assert found[0]["marked"] == ["/proc/self/status"]
+MARKED = {
+    "def f(): return len(open('/proc/self/status').read()) * 0 + 2\n": (
+        "reads /proc/self/status, which shows that it runs in a sandbox"
+    ),
+    "class N(int):\n    def __add__(self, other): return 0\ndef f(): return N(2)\n": (
+        "returns a int with its own __add__ (N)"
+    ),
+    "class N(int):\n    'Two.'\n    def half(self): return 1\ndef f(): return N(2)\n": "",
+    "class N(dict):\n    def __getitem__(self, name): return 2\ndef f(): return N()['x']\n": "",
+}
+
+
+@pytest.mark.parametrize("source", MARKED)
+def test_a_replay_names_what_makes_results_no_evidence(tmp_path: Path, source: str) -> None:
+    test = "from m import f\ndef test_f(): assert f() == 2\n"
+    found = replayed(
+        tmp_path, {"m.py": source, "tests/test_m.py": test}, ["tests/test_m.py::test_f"]
+    )
+    marks = {mark for one in found for mark in one["marked"]}
+    assert marks == ({MARKED[source]} if MARKED[source] else set())
 
 
 def test_what_is_expected_is_computed_first_in_other_surroundings(tmp_path: Path) -> None:
