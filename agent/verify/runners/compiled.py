@@ -1,7 +1,8 @@
 """`go test`, `cargo test` and `mvn test`, offline.
 
 Go writes one JSON object on each line (`go doc cmd/test2json`), and Maven's surefire one XML file
-for each class. Of Rust's libtest the text is read, because its JSON needs a nightly compiler.
+for each class. Cargo says in JSON what it compiles; of Rust's libtest the text is read, because its
+JSON needs a nightly compiler.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ GO = Runner(
 
 # `     Running unittests src/lib.rs (target/debug/deps/name-0123456789abcdef)`, `   Doc-tests name`
 _RUNNING = re.compile(
-    r"^ +(?:Running (?:unittests )?(?P<path>\S+) \((?:\S*/)?(?P<crate>[\w-]+)-[0-9a-f]{16}\)"
+    r"^ +(?:Running (?:unittests )?(?P<path>\S+) \((?:\S*/)?(?P<program>[\w-]+-[0-9a-f]{16})\)"
     r"|Doc-tests (?P<doc>[\w-]+))",
     re.MULTILINE,
 )
@@ -177,21 +178,11 @@ _FAILURE = re.compile(
 _SUMMARY = re.compile(
     r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE
 )
-# The end of a build whose test program `tests/x.rs` does not compile.
-_CARGO_NOT_BUILT = re.compile(
-    r"^error: could not compile `[^`\n]+` \(test \"([\w-]+)\"\)", re.MULTILINE
-)
+_ROOT = "PATCHSHOT_ROOT"
 _CARGO_OUTCOMES = {"ok": Outcome.PASSED, "FAILED": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 
-# The files that Cargo makes a test target of by their location (The Cargo Book, "Package Layout").
-_ROOT_FILE = re.compile(
-    r"(?:(?P<folder>.+)/)?"
-    r"(?P<file>(?:src|tests)/(?:[^/]+\.rs|[^/]+/main\.rs|bin/[^/]+\.rs|bin/[^/]+/main\.rs))"
-)
-
-# In `Suite.settings`: `package:<folder>` is its name, and `file:<path in its package>` its folder.
-_PACKAGE, _FILE = "package:", "file:"
-_SEVERAL = "several"
+# In `Suite.settings`: `package:<folder>` is its name.
+_PACKAGE = "package:"
 
 
 def _detect_cargo(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
@@ -206,12 +197,6 @@ def _detect_cargo(snapshot: Snapshot, _: Sequence[str] = ()) -> Suite | None:
         name = text_of(package.get("name")) if isinstance(package, dict) else ""
         if folder is not None and name:
             settings[_PACKAGE + folder] = name
-    for path in sorted(snapshot.files):
-        target = _ROOT_FILE.fullmatch(below(root, path) or "")
-        owner = (target["folder"] or ".") if target else ""
-        if target and _PACKAGE + owner in settings:
-            key = _FILE + target["file"]
-            settings[key] = _SEVERAL if key in settings else owner
     return Suite("cargo", f"the project has {manifests[0]}", cwd=root, settings=settings)
 
 
@@ -250,26 +235,45 @@ def _run_cargo(suite: Suite, targets: Sequence[str], context: RunContext) -> Com
     # One stream: only the order of its lines tells which file a test belongs to.
     program = context.tools.toolchain.program("cargo")
     every = () if targets or f"{_PACKAGE}." in suite.settings else ("--workspace",)
-    options = ("--offline", "--no-fail-fast", "--color=never", *(targets or every))
-    environment = {"CARGO_NET_OFFLINE": "true", "RUST_BACKTRACE": "0"}
+    form = ("--no-fail-fast", "--color=never", "--message-format=json")
+    options = ("--offline", *form, *(targets or every))
+    environment = {"CARGO_NET_OFFLINE": "true", "RUST_BACKTRACE": "0", _ROOT: str(context.root)}
     argv = collecting("merged", (program, "test", *options))
     return tool_command(argv, suite, context, environment=environment)
 
 
 def _read_cargo(suite: Suite, command: Command, result: RunResult) -> TestRun:
-    lines = clean(result.stdout.decode("utf-8", "replace")).splitlines()
+    parsed, lines, sources = ParsedOutput(complete=True), list[str](), dict[str, str]()
+    broken: list[str] = []  # files that are a test program and do not compile
+    for line in clean(result.stdout.decode("utf-8", "replace")).splitlines():
+        note = (json_object(line) or {}) if line.startswith('{"reason":') else {}
+        target, message = note.get("target"), note.get("message")
+        if not isinstance(target, dict):  # no line of a compiler
+            lines.append(line)
+            continue
+        path = _in_tree(text_of(target.get("src_path")), command)
+        # Programs run when all are compiled, so what they print replaces nothing here.
+        sources.setdefault(PurePosixPath(text_of(note.get("executable"))).name, path)
+        if isinstance(message, dict):
+            lines += text_of(message.get("rendered")).splitlines()
+            is_broken = message.get("level") == "error" and target.get("kind") == ["test"]
+            broken += [path] * is_broken
     text = "\n".join(line[:LINE_LIMIT] for line in lines)
     programs = list(_RUNNING.finditer(text))
     ends = [*(program.start() for program in programs), len(text)]
-    build, parsed = text[: ends[0]], ParsedOutput(complete=True)
-    for name in _CARGO_NOT_BUILT.findall(build):
-        path = _cargo_path(suite, f"tests/{name}.rs", ".")
-        parsed.add(path, Outcome.ERROR, build)
+    for path in broken:
+        parsed.add(path, Outcome.ERROR, text[: ends[0]])
     for program, end in zip(programs, ends[1:], strict=True):
-        target = _cargo_target(suite, program)
+        file = joined(suite.cwd, program["path"] or ".")
+        source = sources.get(program["program"] or "", file)
         for output in _COUNT.split(text[program.end() : end])[1:]:
-            _read_program(parsed, target, output)
-    return make_tool_run(command, result, parsed)
+            _read_program(parsed, f"doc {program['doc']}" if program["doc"] else source, output)
+    return make_tool_run(command, result, parsed, text)
+
+
+def _in_tree(path: str, command: Command) -> str:
+    pure, root = PurePosixPath(path), command.environment.get(_ROOT, "/")
+    return str(pure.relative_to(root)) if pure.is_relative_to(root) else path
 
 
 def _read_program(parsed: ParsedOutput, target: str, output: str) -> None:
@@ -283,27 +287,6 @@ def _read_program(parsed: ParsedOutput, target: str, output: str) -> None:
     for name, word in tests:
         text = failures.get(name, "")
         parsed.add(f"{target}::{name}", _CARGO_OUTCOMES[word], text)
-
-
-def _cargo_path(suite: Suite, file: str, unknown: str) -> str:
-    """Return the path in the tree of a root file, `unknown` as its package's folder if unclear."""
-    folder = suite.settings.get(_FILE + file, _SEVERAL)
-    return joined(suite.cwd, joined(unknown if folder == _SEVERAL else folder, file))
-
-
-def _cargo_target(suite: Suite, program: re.Match[str]) -> str:
-    """Return the root file of a test program as a path of the tree, where one package has it."""
-    if program["doc"]:
-        return f"doc {program['doc']}"
-    file, crate, names = program["path"], program["crate"], _packages(suite)
-    owners = [
-        folder
-        for folder, name in names.items()
-        if name.replace("-", "_") == crate or len(names) == 1
-    ]
-    if len(owners) != 1 and suite.settings.get(_FILE + file, _SEVERAL) == _SEVERAL:
-        return f"{crate} {file}"
-    return _cargo_path(suite, file, owners[0] if owners else ".")
 
 
 CARGO = Runner(

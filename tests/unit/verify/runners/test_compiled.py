@@ -249,38 +249,46 @@ def test_packages_and_kinds_are_the_targets() -> None:
     assert of("x.py", "outside.rs") == ()
 
 
-def test_a_file_that_only_one_package_has_is_named_by_its_path() -> None:
-    def running(path: str, crate: str) -> bytes:
-        head = f"     Running {path} (target/debug/deps/{crate}-0123456789abcdef)\n"
-        total = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n"
-        return (head + "running 1 test\ntest x ... ok\n" + total).encode()
+def compiled(path: str, program: str) -> str:
+    target = {"kind": ["test"], "src_path": f"/w/{path}"}
+    note = {"reason": "compiler-artifact", "target": target, "executable": f"/w/target/{program}"}
+    return f"{json.dumps(note, separators=(',', ':'))}\n"
 
+
+def running(path: str, program: str) -> str:
+    head = f"     Running {path} (target/debug/deps/{program})\n"
+    total = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n"
+    return f"{head}running 1 test\ntest x ... ok\n{total}"
+
+
+def test_a_program_is_named_by_the_file_that_it_was_compiled_from() -> None:
+    first, second = (f"it-{digit * 16}" for digit in "ab")
     output = (
-        running("unittests src/lib.rs", "a_one")
-        + running("unittests src/main.rs", "b")
-        + running("tests/it.rs", "it")
-        + running("tests/more/main.rs", "more")
+        compiled("a/tests/it.rs", first)
+        + compiled("b/tests/it.rs", second)
+        + running("tests/it.rs", second)
+        + compiled("a/tests/it.rs", second)  # printed by a test
+        + running("tests/it.rs", first)
+        + running("tests/it.rs", second)
     )
-    run = read(suite_of(WORKSPACE), stdout=output)
-    assert list(run.outcomes) == [
-        "a/src/lib.rs::x",
-        "b/src/main.rs::x",
-        "b/tests/more/main.rs::x",
-        "it tests/it.rs::x",
+    run = read(suite_of(WORKSPACE), stdout=output.encode())
+    assert list(run.outcomes) == ["a/tests/it.rs::x", "b/tests/it.rs::x"]
+    assert (run.ended, "reason" in run.output_tail) == ("exited", False)
+    new = running("tests/reproduction.rs", first)
+    assert [*read(suite_of(CARGO_FILES), stdout=new.encode()).outcomes] == [
+        "tests/reproduction.rs::x"
     ]
-    assert run.ended == "exited"
-    new = read(suite_of(CARGO_FILES), stdout=running("tests/reproduction.rs", "reproduction"))
-    assert list(new.outcomes) == ["tests/reproduction.rs::x"]  # a file that the base has not
 
 
 def test_a_test_program_that_does_not_compile_is_an_error() -> None:
-    output = b"""\
-error[E0425]: cannot find function `fixed` in this scope
-error: could not compile `sums` (test "whole") due to 1 previous error
-"""
-    run = read(suite_of(CARGO_FILES), stdout=output, exit_code=101)
+    target = {"kind": ["test"], "src_path": "/w/tests/whole.rs"}
+    message = {"level": "error", "rendered": "error[E0425]: cannot find function `fixed`\n"}
+    note = {"reason": "compiler-message", "target": target, "message": message}
+    output = json.dumps(note, separators=(",", ":"))
+    run = read(suite_of(CARGO_FILES), stdout=output.encode(), exit_code=101)
     assert (run.ended, run.outcomes) == ("exited", {"tests/whole.rs": Outcome.ERROR})
     assert "`fixed`" in run.failures["tests/whole.rs"]
+    assert "`fixed`" in run.output_tail
 
 
 def test_nothing_is_fetched() -> None:
