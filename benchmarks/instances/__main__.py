@@ -47,8 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _mine(given: argparse.Namespace) -> int:
-    from agent.verify.environments.preparing import Environments
-    from agent.verify.environments.spec import read_spec
+    from agent.verify.environments import Environments, read_spec
     from benchmarks.instances.mining import Mine, Wanted
     from sandbox.choose import check_isolation, make_sandbox
 

@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError, PatchshotError
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
 from agent.types import KnownTests
-from agent.verify.environments.preparing import Environments
+from agent.verify.environments import Environments
 from benchmarks.instances.history import Repair, diff, repairs
 from benchmarks.instances.verifying import Prepared, Rejected, prepare, verify
 from sandbox.types import Sandbox, SandboxError

@@ -12,7 +12,7 @@ from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
 from agent.types.protocols import Snapshot
 from agent.verify import ProjectSetup
-from agent.verify.environments.preparing import Environments
+from agent.verify.environments import Environments, surroundings
 from agent.verify.executor import SuiteExecutor, Task, ValidationOptions
 from agent.verify.plan import import_roots
 from benchmarks.instances.history import Repair
@@ -50,7 +50,7 @@ class Prepared:
 def prepare(environments: Environments, repo: str, snapshot: Snapshot) -> Prepared:
     """Build what is missing for the tests of a tree. Raises ConfigurationError."""
     environment = environments.environment(repo)
-    around = environments.surroundings(environment, snapshot)
+    around = surroundings(environment, snapshot)
     python, words = environments.build(environment)
     return Prepared(python, around, words)
 

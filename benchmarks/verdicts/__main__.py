@@ -12,8 +12,7 @@ from pathlib import Path
 
 from agent.errors import PatchshotError
 from agent.types import Verdict
-from agent.verify.environments.preparing import Environments
-from agent.verify.environments.spec import read_spec
+from agent.verify.environments import Environments, read_spec
 from benchmarks.keeping import keep, machine
 from benchmarks.verdicts.fixes import read_fix, rows, validate_fix
 from sandbox.choose import check_isolation, make_sandbox

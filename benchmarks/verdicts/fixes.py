@@ -15,7 +15,7 @@ from agent.repository.git import GitRepository, open_repository
 from agent.repository.git_process import EXECUTABLE_MODE
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, FileChange, Problem, ReproductionTest, ValidationReport
-from agent.verify.environments.preparing import Environments
+from agent.verify.environments import Environments
 from agent.verify.executor import ValidationOptions
 from agent.verify.validator import SandboxValidator
 from benchmarks.instances.history import Entry, read_log

@@ -40,7 +40,7 @@ from agent.verify import (
     import_roots,
     missing_tool,
 )
-from agent.verify.environments import Environment, Environments
+from agent.verify.environments import Environment, Environments, surroundings
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 
 
@@ -270,9 +270,7 @@ def _options(
     options = means.options
     if environment is None or means.environments is None:
         return options, f"image {image}" if image else "found on this machine"
-    options = replace(
-        options, setup=means.environments.surroundings(environment, snapshot, case.version)
-    )
+    options = replace(options, setup=surroundings(environment, snapshot, case.version))
     if image:
         return options, f"image {image}"
     python, words = means.environments.build(environment)

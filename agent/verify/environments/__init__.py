@@ -5,7 +5,8 @@ version, and `Environments.build` builds the virtual environment once and keeps 
 the cache folder. `prepare_target` does all of it for the target of a run.
 """
 
-from agent.verify.environments.preparing import Environments as Environments
+from agent.verify.environments.building import Environments as Environments
 from agent.verify.environments.preparing import prepare_target as prepare_target
+from agent.verify.environments.preparing import surroundings as surroundings
 from agent.verify.environments.spec import Environment as Environment
 from agent.verify.environments.spec import read_spec as read_spec

@@ -23,8 +23,11 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.shared.files import locked, replace_file
-from agent.verify.environments.spec import NO_INDEX, Environment
+from agent.verify.environments.spec import NO_INDEX, Environment, EnvironmentSpec
 from sandbox import SandboxError, run_program
+
+# The folder of environments below the cache folder.
+FOLDER = "environments"
 
 # Change it when environments are built in another way.
 _FORMAT = 2
@@ -72,36 +75,41 @@ def environment_key(python: HostPython, environment: Environment) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def build_environment(
-    python: HostPython,
-    environment: Environment,
-    folder: Path,
-    *,
-    note: Callable[[str], None] = lambda _: None,
-    cancel: threading.Event | None = None,
-) -> tuple[Path, tuple[str, ...]]:
-    """Return the interpreter and its packages (`name==version`), built if they are missing.
+class Environments:
+    """Makes each environment of a spec once. Safe to use from several threads."""
 
-    Raises ConfigurationError.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    key = environment_key(python, environment)
-    home = folder / key
-    with locked(folder / f"{key}.lock", wait=True):
-        installed = _read(home)
-        if installed is None:
-            note(
-                f"environment: Python {python.version} with "
-                f"{' '.join(environment.packages) or 'no packages'}"
-            )
-            if environment.sdist:
-                note("environment: sdist = true, so packages may run their code on this machine")
-            try:
-                installed = _fill(python, environment, home, cancel or threading.Event())
-            except BaseException:
-                shutil.rmtree(home, ignore_errors=True)
-                raise
-    return home / "bin" / "python", installed
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        cache: Path,
+        *,
+        note: Callable[[str], None] = lambda _: None,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self.environment = spec.environment
+        self._folder = cache.absolute() / FOLDER
+        self._note = note
+        self._cancel = cancel or threading.Event()
+
+    def build(self, environment: Environment) -> tuple[Path, str]:
+        """Build what is missing; return Python and a description. Raises ConfigurationError."""
+        host = find_python(environment.python)
+        key = environment_key(host, environment)
+        home = self._folder / key
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with locked(self._folder / f"{key}.lock", wait=True):
+            installed = _read(home)
+            if installed is None:
+                names = " ".join(environment.packages) or "no packages"
+                self._note(f"environment: Python {host.version} with {names}")
+                if environment.sdist:
+                    self._note("environment: packages may run their code here (sdist = true)")
+                try:
+                    installed = _fill(host, environment, home, self._cancel)
+                except BaseException:
+                    shutil.rmtree(home, ignore_errors=True)
+                    raise
+        return home / "bin" / "python", f"Python {host.version}, {len(installed)} packages ({key})"
 
 
 def _read(home: Path) -> tuple[str, ...] | None:

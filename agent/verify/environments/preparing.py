@@ -9,7 +9,6 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -19,16 +18,9 @@ from agent.errors import ConfigurationError
 from agent.settings import Settings
 from agent.types.protocols import Snapshot
 from agent.verify import COMMAND, RUNNERS, ProjectSetup, Suite
-from agent.verify.environments.building import (
-    build_environment,
-    environment_key,
-    find_python,
-)
-from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
+from agent.verify.environments.building import Environments
+from agent.verify.environments.spec import Environment, read_spec
 from agent.verify.runners.base import SHELL, parsed_toml, shell_words
-
-# The folder of environments below the cache folder.
-FOLDER = "environments"
 
 
 def prepare_target(
@@ -41,7 +33,7 @@ def prepare_target(
     project = project or spec.project_of(snapshot.root)
     version = read_static_version(project.partition("/")[2], snapshot)
     environment = environments.environment(project, version)
-    around = environments.surroundings(environment, snapshot)
+    around = surroundings(environment, snapshot)
     if settings.python is not None or settings.image is not None:
         return settings.python, around
     python, words = environments.build(environment)
@@ -49,46 +41,19 @@ def prepare_target(
     return python, around
 
 
-class Environments:
-    """Makes each environment of a spec once. Safe to use from several threads."""
-
-    def __init__(
-        self,
-        spec: EnvironmentSpec,
-        cache: Path,
-        *,
-        note: Callable[[str], None] = lambda _: None,
-        cancel: threading.Event | None = None,
-    ) -> None:
-        self.environment = spec.environment
-        self._folder = cache.absolute() / FOLDER
-        self._note = note
-        self._cancel = cancel
-
-    def build(self, environment: Environment) -> tuple[Path, str]:
-        """Build what is missing; return Python and a description. Raises ConfigurationError."""
-        host = find_python(environment.python)
-        python, installed = build_environment(
-            host, environment, self._folder, note=self._note, cancel=self._cancel
-        )
-        key = environment_key(host, environment)
-        return python, f"Python {host.version}, {len(installed)} packages ({key})"
-
-    def surroundings(
-        self, environment: Environment, snapshot: Snapshot, version: str = ""
-    ) -> ProjectSetup:
-        """Return all but the interpreter, which an image may bring. Raises ConfigurationError."""
-        name = environment.metadata
-        stated = environment.version or read_static_version(name, snapshot)
-        number = stated or version or UNKNOWN_VERSION
-        files = {
-            path: text.replace("{version}", number).encode("utf-8", "surrogatepass")
-            for path, text in environment.files.items()
-        }
-        if name:
-            files.update(make_dist_info(name, number, snapshot))
-        suite = choose_suite(environment.test, snapshot)
-        return ProjectSetup(suite, environment.env, environment.paths, files)
+def surroundings(environment: Environment, snapshot: Snapshot, version: str = "") -> ProjectSetup:
+    """Return all but the interpreter, which an image may bring. Raises ConfigurationError."""
+    name = environment.metadata
+    stated = environment.version or read_static_version(name, snapshot)
+    number = stated or version or UNKNOWN_VERSION
+    files = {
+        path: text.replace("{version}", number).encode("utf-8", "surrogatepass")
+        for path, text in environment.files.items()
+    }
+    if name:
+        files.update(make_dist_info(name, number, snapshot))
+    suite = choose_suite(environment.test, snapshot)
+    return ProjectSetup(suite, environment.env, environment.paths, files)
 
 
 # ------------------------------------------------------------------------------- test command

@@ -13,13 +13,14 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.settings import load
+from agent.verify.environments import Environments
 from agent.verify.environments.building import HostPython
 from agent.verify.environments.preparing import (
-    Environments,
     choose_suite,
     make_dist_info,
     prepare_target,
     read_static_version,
+    surroundings,
 )
 from agent.verify.environments.spec import EnvironmentSpec
 from agent.verify.executor import ProjectSetup
@@ -87,7 +88,7 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
 
     environment = environments.environment("o/shop")
     python, words = environments.build(environment)
-    around = environments.surroundings(environment, snapshot)
+    around = surroundings(environment, snapshot)
 
     assert python.parent.parent.parent == tmp_path / "environments"
     assert ", 1 packages (" in words
