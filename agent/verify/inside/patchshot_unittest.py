@@ -44,14 +44,13 @@ FAILED_IMPORT = "unittest.loader._FailedTest."
 class UnittestRecorder(patchshot_watch.OutcomeRecorder):  # type: ignore[misc]
     """Writes the outcomes that reach unittest's own result class."""
 
-    @classmethod
-    def from_environment(cls) -> UnittestRecorder:
-        """Read the variables and remove them, so that tests do not learn where we write."""
-        path = os.environ.pop("SANDBOX_REPORT")
-        return cls(path, patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", "")))
+    def __init__(self) -> None:
+        """Take the variables, so that tests do not learn where we write, and watch the runner.
 
-    def begin(self) -> None:
-        """Wrap the methods that every result class inherits, and calls; then watch the runner."""
+        The methods that every result class inherits, and calls, are wrapped.
+        """
+        key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
+        super().__init__(os.environ.pop("SANDBOX_REPORT"), key)
         self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
         self.failed = 0
         for name in ("startTest", "stopTest", "addSubTest", *OUTCOMES):
@@ -137,9 +136,8 @@ def _failed_import(test: Any) -> bool:
 
 def main(argv: list[str]) -> int:
     """Run files or a program. Its exit code, or 0, 1, or 5 when no test of the files was run."""
-    recorder = UnittestRecorder.from_environment()
+    recorder = UnittestRecorder()
     hooked = argv[0] == "--hook"
-    recorder.begin()
     status = run_program(argv[1:]) if hooked else run_files(argv, recorder)
     recorder.compare()
     recorder.finish(status=status)

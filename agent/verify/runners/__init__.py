@@ -1,7 +1,7 @@
 """The table of test runners, and the choice of the one that a project's tests are run with.
 
 To add a runner, write one `Runner` row (`base.Runner` describes its fields) beside those of its
-language and add it to `_ROWS`. A program that it needs gets a finder in `agent.verify.tools`. A
+language and add it to `_GROUPS`. A program that it needs gets a finder in `agent.verify.tools`. A
 language that is new here also needs a rule for its test files in `agent.verify.path_rules`.
 
 The user's own command wins. After that the language of the change comes first, then the one that
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 
 from agent.repository import is_test_path, is_vendored_path, language_of, subtree
@@ -32,22 +33,18 @@ from agent.verify.runners.javascript import JAVASCRIPT_RUNNERS
 from agent.verify.runners.python import ANY_COMMAND, DJANGO, MAKE, PYTEST, UNITTEST
 from agent.verify.runners.scripts import AS_IS, suite_of_command_line
 
-# Special runners come before general ones. The order of the languages decides between two that
-# have the same number of files.
-_ROWS: tuple[Runner, ...] = (
-    *(DJANGO, PYTEST),
-    *JAVASCRIPT_RUNNERS,
-    *(GO, CARGO, MAVEN),
+# The runners of each group of languages, special ones before general ones. The order of the groups
+# decides between two that have the same number of files.
+_GROUPS: tuple[tuple[Runner, ...], ...] = (
+    (DJANGO, PYTEST),
+    JAVASCRIPT_RUNNERS,
+    *((GO,), (CARGO,), (MAVEN,)),
 )
 
 RUNNERS: Mapping[str, Runner] = MappingProxyType(
-    {row.name: row for row in (*_ROWS, UNITTEST, MAKE, ANY_COMMAND)}
+    {row.name: row for row in (*chain(*_GROUPS), UNITTEST, MAKE, ANY_COMMAND)}
 )
 """All runners by name."""
-
-# The languages that share runners, in the order of the table; and the group of each language.
-_GROUPS = tuple(dict.fromkeys(row.languages for row in _ROWS))
-_GROUP_OF = {language: group for group in _GROUPS for language in group}
 
 # The default: most targets are Python, and the reply may contain the first test.
 _DEFAULT = Suite("pytest", "no test of the project was recognised")
@@ -69,10 +66,9 @@ def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()
         known = suite_of_command_line(inner, test_cmd)
         suite = known or Suite(COMMAND, "chosen with --test-cmd", (*SHELL, test_cmd))
     else:
-        groups = _ordered_groups(inner, changed)
-        rows = [row for group in groups for row in _ROWS if row.languages == group]
+        rows = chain(*_ordered_groups(inner, changed), (MAKE,))
         mine = [path for path in (below(snapshot.scope or ".", one) for one in changed) if path]
-        suites = (row.detect(inner, mine) for row in (*rows, MAKE))
+        suites = (row.detect(inner, mine) for row in rows)
         suite = next(filter(None, suites), _DEFAULT)
     return replace(suite, cwd=joined(snapshot.scope or ".", suite.cwd))
 
@@ -90,11 +86,14 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
     return Suite("unittest", why, (), suite.cwd, suite.environment, {STANDS_IN: suite.runner})
 
 
-def _ordered_groups(snapshot: Snapshot, changed: Sequence[str]) -> list[tuple[str, ...]]:
-    files = (
-        _GROUP_OF.get(f.language) for p, f in snapshot.files.items() if not is_vendored_path(p)
-    )
-    counts, first = Counter(files), Counter[tuple[str, ...] | None]()
+def _ordered_groups(snapshot: Snapshot, changed: Sequence[str]) -> Sequence[tuple[Runner, ...]]:
+    counts, first = Counter[str](), Counter[str]()
+    counts.update(f.language for p, f in snapshot.files.items() if not is_vendored_path(p))
     for path in changed:
-        first[_GROUP_OF.get(language_of(path))] += 1 if is_test_path(path) else len(changed) + 1
-    return sorted(_GROUPS, key=lambda group: (-first[group], -counts[group], _GROUPS.index(group)))
+        first[language_of(path)] += 1 if is_test_path(path) else len(changed) + 1
+
+    def weight(group: tuple[Runner, ...]) -> tuple[int, int]:
+        languages = group[0].languages
+        return -sum(first[one] for one in languages), -sum(counts[one] for one in languages)
+
+    return sorted(_GROUPS, key=weight)

@@ -209,13 +209,15 @@ print(json.dumps([sys.version.split()[0], found, names]))
 
 
 def python_command(
-    argv: tuple[str, ...],
+    argv: Sequence[str],
+    suite: Suite,
     context: RunContext,
-    *,
-    environment: Mapping[str, str],
-    cwd: str = ".",
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Command:
-    """Build a command with the target's Python first on PATH. Raises SandboxError without one."""
+    """Build a command with the target's Python first on PATH. Raises SandboxError without one.
+
+    The suite's variables replace those of `environment`.
+    """
     interpreter, toolchain = context.tools.needed(), context.tools.toolchain
     roots = [*(context.root / root for root in context.import_roots), INSIDE]
     folders = (str(interpreter.path.parent), *toolchain.folders(), *PATH.split(":"))
@@ -228,9 +230,9 @@ def python_command(
     }
     shown = (*interpreter.read_only, INSIDE, *toolchain.read_only)
     return Command(
-        argv,
-        environment={**_allowed_environment(environment), **own},
-        cwd=cwd,
+        tuple(argv),
+        environment={**_allowed_environment({**environment, **suite.environment}), **own},
+        cwd=suite.cwd,
         limits=context.limits,
         read_only=tuple(dict.fromkeys(shown)),
         report=True,
@@ -288,7 +290,7 @@ def probe_command(interpreter: Interpreter, limits: Limits) -> Command:
 def replay_command(suite: Suite, context: RunContext, order: Path) -> Command:
     """Run tests as plain code, as an order in the tree asks (`inside/patchshot_plain.py`)."""
     argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"))
-    command = python_command(argv, context, environment={}, cwd=suite.cwd)
+    command = python_command(argv, replace(suite, environment={}), context)
     return with_variables(command, {"PYTHONPATH": "", "PATCHSHOT_REPLAY": str(order)})
 
 

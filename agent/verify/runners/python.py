@@ -31,6 +31,7 @@ from agent.verify.runners.base import (
     below,
     joined,
     python_command,
+    with_variables,
 )
 from sandbox import Command, RunResult
 
@@ -88,7 +89,7 @@ def _run_pytest(suite: Suite, targets: Sequence[str], context: RunContext) -> Co
         *(_WITHOUT_ADDOPTS if _PLAIN in suite.settings else ()),
         *map(as_argument, targets),
     )
-    return python_command(argv, context, environment=suite.environment, cwd=suite.cwd)
+    return python_command(argv, suite, context)
 
 
 def _without_addopts(suite: Suite, run: TestRun) -> Suite | None:
@@ -100,9 +101,8 @@ def _without_addopts(suite: Suite, run: TestRun) -> Suite | None:
 
 def _run_hooked(suite: Suite, words: Sequence[str], context: RunContext) -> Command:
     script = str(INSIDE / "patchshot_unittest.py")
-    argv = (str(context.tools.needed().path), script, *words)
-    environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
-    return python_command(argv, context, environment=environment, cwd=suite.cwd)
+    command = python_command((str(context.tools.needed().path), script, *words), suite, context)
+    return with_variables(command, {"PATCHSHOT_ROOT": str(context.root)})
 
 
 def _run_unittest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
@@ -218,11 +218,11 @@ DJANGO = Runner(
 
 
 def _run_command(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    environment = {**context.tools.toolchain.environment, **suite.environment, **LOADS_PLUGIN}
+    environment = dict(context.tools.toolchain.environment)
     if suite.cwd != ".":
-        rootdir = shlex.quote(f"--rootdir={context.root}")
-        environment = {"PYTEST_ADDOPTS": rootdir, **environment}
-    return python_command(suite.argv, context, environment=environment, cwd=suite.cwd)
+        environment["PYTEST_ADDOPTS"] = shlex.quote(f"--rootdir={context.root}")
+    command = python_command(suite.argv, suite, context, environment)
+    return with_variables(command, LOADS_PLUGIN)
 
 
 def read_command(suite: Suite, command: Command, result: RunResult) -> TestRun:

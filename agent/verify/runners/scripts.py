@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, dropwhile, pairwise
+from itertools import chain, dropwhile, islice, pairwise
 from pathlib import PurePosixPath
 from posixpath import commonpath
 
@@ -163,15 +163,14 @@ def detect_package(snapshot: Snapshot, changed: Sequence[str]) -> Suite | None:
     near = Counter[str]()
     for path in changed:
         above = map(str, PurePosixPath(path).parents)
-        nearest = next((folder for folder in above if folder in folders), None)
-        if nearest is not None:
-            near[nearest] += 1 if is_test_path(path) else len(changed) + 1
-    best = [folder for folder, _ in sorted(near.items(), key=lambda item: (-item[1], item[0]))]
+        for folder in islice((up for up in above if up in folders), 1):
+            near[folder] += 1 if is_test_path(path) else len(changed) + 1
+    best = sorted(near, key=lambda folder: (-near[folder], folder))
     holding = [up for folder in best for up in (folder, *map(str, PurePosixPath(folder).parents))]
     others = sorted(folders, key=lambda f: (len(PurePosixPath(f).parts), f))
     for group in (holding, others):
-        group = [folder for folder in dict.fromkeys(group) if folder in folders]
-        suites = [*filter(None, (_suite(_package(snapshot, folder)) for folder in group))]
+        packages = (_package(snapshot, up) for up in dict.fromkeys(group) if up in folders)
+        suites = [*filter(None, map(_suite, packages))]
         if suites:
             return min(suites, key=lambda suite: suite.runner == "npm")  # the first of equals
     return None
