@@ -34,10 +34,14 @@ const RUNNERS = ["node:test", "@jest/globals", "vitest", "mocha"];
 const ASSERTS = ["assert", "node:assert", "assert/strict", "node:assert/strict"];
 const OF_RUNNERS = /^(?:@jest\/|@vitest\/|(?:jest|vitest|mocha|jasmine|ava|tap|tape)(?:$|[/-]))/;
 const TESTS = /^(?:(?:.*\/)?(?:tests?|specs?|__tests__)(?:\/.*)?|.*[._-](?:test|spec)\.[cm]?js)$/;
-const HOOKS =
-  "before after beforeEach afterEach beforeAll afterAll setup teardown suiteSetup suiteTeardown";
+const HOOKS = {
+  before: ["before", "beforeAll", "suiteSetup"],
+  after: ["after", "afterAll", "suiteTeardown"],
+  beforeEach: ["beforeEach", "setup"],
+  afterEach: ["afterEach", "teardown"],
+};
 const OTHERS = "test it specify describe context suite xit xtest xdescribe expect jest vi mock";
-const NAMES = `${HOOKS} ${OTHERS}`.split(" ");
+const NAMES = [...Object.values(HOOKS).flat(), ...OTHERS.split(" ")];
 const UNPUBLISHED = /^(?:\.|(?:node_modules|package-lock\.json|yarn\.lock|pnpm-lock\.yaml)$)/;
 // What has a value shown or compared as another one.
 const SHOWS = ["toJSON", "valueOf", "toString", "inspect", "equals", "asymmetricMatch"];
@@ -214,19 +218,18 @@ class Suite {
 }
 
 class Replay {
+  top = new Suite("");
+  at = this.top; // where a test is declared
+  self = context();
+  called = false; // whether the test's own code has run
+  skipped = false; // whether it needs what only a runner has
+  inOrder = false; // whether the tests before it have run
+  bent = 0; // the line of the assertion that expects another value
+
   constructor(task) {
-    Object.assign(this, {
-      task,
-      at: new Suite(""),
-      skipped: false,
-      self: context(),
-      bent: 0,
-      inOrder: false,
-      called: false,
-    });
-    this.top = this.at;
+    this.task = task;
     this.require = Module.createRequire(task.file);
-    this.shim = this.known(this.names(), "the runner");
+    this.shim = this.known(this.names());
   }
 
   // Return an object that has no more than what is here. What else a test uses needs a runner.
@@ -257,29 +260,14 @@ class Replay {
       if (typeof result?.then === "function") throw this.skip();
     });
     const hooks = {};
-    const same = {
-      beforeAll: "before",
-      afterAll: "after",
-      setup: "beforeEach",
-      teardown: "afterEach",
-    };
-    Object.assign(same, { suiteSetup: "before", suiteTeardown: "after" });
-    for (const name of HOOKS.split(" ")) {
-      hooks[name] = (...given) => {
-        const fn = given.find((one) => typeof one === "function");
-        (this.at.hooks[same[name] ?? name] ??= []).push(fn);
+    for (const [kind, names] of Object.entries(HOOKS)) {
+      const add = (...given) => {
+        (this.at.hooks[kind] ??= []).push(given.find((one) => typeof one === "function"));
       };
+      for (const name of names) hooks[name] = add;
     }
-    const more = {
-      it: test,
-      specify: test,
-      describe,
-      suite: describe,
-      context: describe,
-      ...hooks,
-    };
-    Object.assign(more, { xit: test.skip, xtest: test.skip, xdescribe: describe.skip });
-    const { skip } = this;
+    const more = { it: test, specify: test, describe, suite: describe, context: describe };
+    Object.assign(more, hooks, { xit: test.skip, xtest: test.skip, xdescribe: describe.skip });
     const lazy = {
       expect: () => this.package("expect", "expect"),
       mock: () => require("node:test").mock,
@@ -291,7 +279,7 @@ class Replay {
       Object.defineProperty(more, name, { get: () => (made ??= make()), enumerable: true });
     }
     Object.defineProperties(test, Object.getOwnPropertyDescriptors(more));
-    return Object.assign(test, { test, default: undefined, skip: test.skip, todo: test.todo });
+    return Object.assign(test, { test, default: undefined });
   }
 
   registering(add) {
@@ -353,11 +341,8 @@ class Replay {
     module.paths = Module._nodeModulePaths(path.dirname(file));
     const own = (request) => Module._load(request, module, false);
     own.resolve = (request, options) => Module._resolveFilename(request, module, false, options);
-    Object.assign(own, {
-      main: require.main,
-      cache: Module._cache,
-      extensions: Module._extensions,
-    });
+    own.main = require.main;
+    own.cache = Module._cache;
     module.require = own;
     Module._cache[sample] = module;
     const names = NAMES.filter((name) => name !== "mock");
@@ -380,8 +365,9 @@ class Replay {
     const provide = (names, value, members) => {
       const place = path.join(office, `part${Object.keys(all).length}.mjs`);
       all[place] = value;
-      const lines = members.map(
-        (name, at) => `const v${at} = all.${name};\nexport { v${at} as ${name} };`,
+      const offered = members.filter((name) => name !== "default");
+      const lines = offered.map(
+        (name) => `const $${name} = all.${name};\nexport { $${name} as ${name} };`,
       );
       const head = `const all = globalThis.office[${JSON.stringify(place)}];`;
       fs.writeFileSync(place, [head, "export default all.default ?? all;", ...lines].join("\n"));
@@ -391,11 +377,7 @@ class Replay {
     provide(RUNNERS, this.shim, ["test", ...used]);
     for (const name of ASSERTS) {
       const copied = this.assertions(name);
-      provide(
-        [name],
-        copied,
-        Object.keys(copied).filter((one) => one !== "default"),
-      );
+      provide([name], copied, Object.keys(copied));
     }
     const data = { shims, sample: pathToFileURL(sample).href, file: pathToFileURL(file).href };
     Object.assign(data, { from: pathToFileURL(folder).href, to: pathToFileURL(to).href });
@@ -404,10 +386,10 @@ class Replay {
     globalThis.office = all;
     for (const place of Object.keys(all)) yield import(pathToFileURL(place).href);
     delete globalThis.office;
-    const declared = (name) =>
-      new RegExp(`\\b(?:import|const|let|var|function)\\b[^;(]*\\b${name}\\b`);
-    for (const name of used.filter((one) => !declared(one).test(source)))
-      globalThis[name] = this.shim[name];
+    for (const name of used) {
+      const declared = new RegExp(`\\b(?:import|const|let|var|function)\\b[^;(]*\\b${name}\\b`);
+      if (!declared.test(source)) globalThis[name] = this.shim[name];
+    }
     yield import(data.sample);
   }
 
@@ -419,11 +401,7 @@ class Replay {
       const exported = yield import(pathToFileURL(place).href);
       const members = Object.keys(exported);
       const busy = Object.fromEntries(members.map((one) => [one, busyOf(exported[one])]));
-      provide(
-        [name],
-        busy,
-        members.filter((one) => one !== "default"),
-      );
+      provide([name], busy, members);
     }
   }
 
@@ -560,7 +538,7 @@ class Replay {
 
   outcome(error) {
     const failed = isAssertion(error);
-    const missing = /\bto[A-Z]\w* is not a function|expect\b.* is not/.test(error?.message ?? "");
+    const missing = /\b(?:to[A-Z]\w*|expect\b.*) is not a function/.test(error?.message ?? "");
     const skipped = this.skipped || missing || (!error && !this.called);
     const message = failed ? "" : String(error?.message ?? error);
     return {
@@ -581,24 +559,23 @@ function bent(value) {
 }
 
 function isAssertion(error) {
-  return (
-    error?.code === "ERR_ASSERTION" ||
-    error?.name === "AssertionError" ||
-    Boolean(error?.matcherResult)
-  );
+  return error?.name === "AssertionError" || Boolean(error?.matcherResult);
 }
 
 function valuesOf(error) {
-  const compared =
-    error.matcherResult && "actual" in error.matcherResult ? error.matcherResult : error;
+  const compared = "actual" in error ? error : (error.matcherResult ?? {});
   if (!("actual" in compared)) return [String(error.message).slice(0, VALUE_CHARS)];
   return [shown(compared.actual), shown(compared.expected)];
 }
 
 function shown(value) {
-  const kind = value !== null && typeof value === "object" ? value.constructor?.name : typeof value;
   const options = { customInspect: false, breakLength: Infinity, depth: 4 };
-  return `${kind} ${inspect(value, options)}`.slice(0, VALUE_CHARS);
+  try {
+    const kind = isObject(value) ? value.constructor?.name : typeof value;
+    return `${kind} ${inspect(value, options)}`.slice(0, VALUE_CHARS);
+  } catch {
+    return typeof value; // a value of the target may throw anything
+  }
 }
 
 function lineOf(error, file) {
@@ -662,7 +639,7 @@ function isProduct({ to }, file) {
   return file.startsWith(`${to}/`) && !/(?:^|\/)node_modules\//.test(inside) && !TESTS.test(inside);
 }
 
-function isTest({ root, sample, to }, file) {
+function isTest({ root, sample }, file) {
   if (!file || file === sample) return Boolean(file);
   return TESTS.test(path.relative(root, file)) && !file.includes("/node_modules/");
 }
@@ -683,15 +660,12 @@ function hook(replay) {
   };
   if (task.way !== "moved") return;
   const origin = new Module(task.file);
-  Object.assign(origin, {
-    filename: task.file,
-    paths: Module._nodeModulePaths(path.dirname(task.file)),
-  });
+  origin.filename = task.file;
+  origin.paths = Module._nodeModulePaths(path.dirname(task.file));
   Module._resolveFilename = function resolve(request, parent, ...rest) {
     if (OF_RUNNERS.test(request) && isProduct(task, parent?.filename ?? "")) {
-      throw Object.assign(new Error(`Cannot find module '${request}'`), {
-        code: "MODULE_NOT_FOUND",
-      });
+      const error = new Error(`Cannot find module '${request}'`);
+      throw Object.assign(error, { code: "MODULE_NOT_FOUND" });
     }
     const asked = parent?.filename === task.sample ? origin : parent;
     const found = _resolveFilename.call(this, request, asked, ...rest);
@@ -732,11 +706,8 @@ function move() {
   Date.prototype.constructor = moved;
   globalThis.Date = moved;
   replace(os, "hostname", () => "workstation");
-  replace(os, "userInfo", (real, ...given) => ({
-    ...real(...given),
-    username: "dev",
-    homedir: process.env.HOME,
-  }));
+  const user = { username: "dev", homedir: process.env.HOME, uid: 1000, gid: 1000 };
+  replace(os, "userInfo", (real, ...given) => ({ ...real(...given), ...user }));
   for (const name of ["getuid", "geteuid", "getgid", "getegid"]) replace(process, name, () => 1000);
   Object.defineProperty(process, "pid", { value: 48_211, enumerable: true, configurable: true });
   Object.defineProperty(process, "ppid", { value: 2_105, enumerable: true, configurable: true });
@@ -780,18 +751,12 @@ function busyOf(value, deep = 2) {
   let busy;
   if (isFunction) {
     const apply = (target, self, given) => {
-      return amid(
-        target,
-        (list) => Reflect.apply(target, originals.get(self) ?? self, list),
-        given,
-      );
+      const its = originals.get(self) ?? self;
+      return amid(target, given, (list) => Reflect.apply(target, its, list));
     };
     const construct = (target, given, of) => {
-      return amid(
-        target,
-        (list) => Reflect.construct(target, list, of === busy ? target : of),
-        given,
-      );
+      const its = of === busy ? target : of;
+      return amid(target, given, (list) => Reflect.construct(target, list, its));
     };
     const get = (target, key, receiver) => {
       const own = Reflect.getOwnPropertyDescriptor(target, key);
@@ -804,12 +769,8 @@ function busyOf(value, deep = 2) {
     for (const key of Reflect.ownKeys(value)) {
       const { enumerable } = Reflect.getOwnPropertyDescriptor(value, key);
       const get = () => busyOf(value[key], deep - 1);
-      Object.defineProperty(busy, key, {
-        get,
-        set: (one) => (value[key] = one),
-        enumerable,
-        configurable: true,
-      });
+      const set = (one) => (value[key] = one);
+      Object.defineProperty(busy, key, { get, set, enumerable, configurable: true });
     }
   }
   wrappers.set(value, busy);
@@ -818,9 +779,9 @@ function busyOf(value, deep = 2) {
 }
 
 // Before the first call of a function come others; a call of each would empty a cache.
-function amid(target, use, given) {
+function amid(target, given, use) {
   if (depth) return use(given);
-  const isKnown = given.every((one) => one === null || typeof one !== "object" || isPlain(one));
+  const isKnown = given.every((one) => !isObject(one) || isPlain(one));
   const isFirst = !called.has(target);
   called.add(target);
   depth += 1;
@@ -844,8 +805,12 @@ function amid(target, use, given) {
   return cleaned(result);
 }
 
+function isObject(value) {
+  return value !== null && typeof value === "object";
+}
+
 function isData(value) {
-  return value !== null && typeof value === "object" && isPlain(value);
+  return isObject(value) && isPlain(value);
 }
 
 // Return another value of the same form, for 0 a copy, or what cannot be altered as it is.
@@ -868,8 +833,7 @@ function isPlain(value) {
 // Return data without what shows it as other data: functions of its own, or of a hidden prototype.
 function cleaned(value, seen = new Set()) {
   if (value instanceof String) return String.prototype.valueOf.call(value);
-  if (value === null || typeof value !== "object" || !isPlain(value) || seen.has(value))
-    return value;
+  if (!isData(value) || seen.has(value)) return value;
   seen.add(value);
   const above = Object.getPrototypeOf(value);
   let dirty = ![null, Object.prototype, Array.prototype].includes(above);
