@@ -67,6 +67,8 @@ _PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
 # Where a tree lies in which tests are replayed: where a user would have it.
 _HOME = Path("/home/dev/work")
 
+_CLASS = re.compile(r"^\s*class\s+(\w+)", re.MULTILINE)
+
 # Upper bound of parallel runs, because each may use as much memory as its limits allow.
 _MOST_AT_ONCE = 4
 
@@ -311,7 +313,14 @@ class SuiteExecutor:
                     tree.mount = _HOME / tree.mount.name
                 root = self._trees.root_inside(tree)
                 context = self._context(job, root, cancel)
-                order = {"tests": tests, "roots": context.import_roots}
+                order = {
+                    "tests": tests,
+                    "roots": context.import_roots,
+                    "old": {
+                        c.path: _CLASS.findall((c.before or b"").decode("utf-8", "replace"))
+                        for c in changes
+                    },
+                }
                 tree.write(ORDER_FILE, json.dumps(order).encode("ascii"))
                 command = runner_of(job.suite).replay(job.suite, context, root / ORDER_FILE)
                 return read_replayed(self._run_signed(tree, command, cancel).report)

@@ -164,7 +164,7 @@ class Replay:
             vars(module).update({APART: parted.call, GIVEN: parted.literals.__getitem__})
             tree = parted.visit(tree)
         if self._way == "amid":
-            vars(module)[AMID] = Amid(vars(module), root)
+            vars(module)[AMID] = Amid(vars(module), root, self._order["old"])
             tree = vars(module)[AMID].visit(tree)
         vars(module)[AGAIN + "s"] = self._again
         tree = Watched(self._moved).visit(tree)

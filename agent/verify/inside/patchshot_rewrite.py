@@ -11,6 +11,7 @@ import copy
 import enum
 import importlib
 import io
+import operator
 import os
 import re
 import sys
@@ -138,12 +139,13 @@ class Amid(ast.NodeTransformer):
 
     Before a call of the target and after it, it is called with other data; on an object only where
     the result is not used, because it may take something away. The arguments have names, and are no
-    constants of the test. What a call returns is a value of a builtin type, and not of a class of
-    the target that derives from one. Where a call wrote a file, the program starts again.
+    constants of the test. What a call returns is a value of a builtin type, and not of a new class
+    that derives from one: `old` are the classes by changed file. Where a call wrote a file, the
+    program starts again.
     """
 
-    def __init__(self, names: dict[str, Any], root: str) -> None:
-        self._names, self._root = names, root + os.sep
+    def __init__(self, names: dict[str, Any], root: str, old: dict[str, list[str]]) -> None:
+        self._names, self._root, self._old = names, root + os.sep, old
         self._kept: list[Any] = []
         self._unused: list[Any] = []
         self._calls: list[Any] = []  # whether its result is used, its function, its named arguments
@@ -191,7 +193,7 @@ class Amid(ast.NodeTransformer):
     def given(self, number: int, *values: Any, **named: Any) -> Any:
         """Call the function with other arguments than these, and return the values."""
         is_used, function = self._calls[number]
-        of_target = self._is_of_target(function)
+        of_target = self._place(function)
         if of_target:
             values, named = by_name(function, tuple(map(fresh, values)), named)
         owner = getattr(function, "__self__", None)
@@ -210,7 +212,7 @@ class Amid(ast.NodeTransformer):
     def after(self, number: int, result: Any) -> Any:
         """Return what the call returned."""
         is_used, function = self._calls[number][:2]
-        if WROTE[0] and self._is_of_target(function):
+        if WROTE[0] and self._place(function):
             self._start_again()
         elif is_used:
             self._call_others(number)
@@ -229,18 +231,18 @@ class Amid(ast.NodeTransformer):
             if _TIME() > until:
                 break
 
-    def _is_of_target(self, value: Any) -> bool:
-        """Whether a function, class or module is of the target, and not of its tests."""
+    def _place(self, value: Any) -> str:
+        """Return the file of a function, class or module of the target, or "". Its tests are none."""
         name = getattr(value, "__module__", getattr(value, "__name__", None))
         module = sys.modules.get(name) if isinstance(name, str) else None
         file = os.path.realpath(getattr(module, "__file__", None) or "/")
-        inside = file[len(self._root) :] if file.startswith(self._root) else "test"
-        return "test" not in inside and "site-packages" not in inside
+        inside = file[len(self._root) :] if file.startswith(self._root) else ""
+        return "" if "test" in inside or "site-packages" in inside else inside
 
     def _start_again(self) -> None:
         """Import the target anew, with no state but that of its files."""
         modules = list(sys.modules.items())
-        old = [name for name, module in modules if self._is_of_target(module)]
+        old = [name for name, module in modules if self._place(module)]
         for name in old:
             del sys.modules[name]
         for name, value in list(self._names.items()):
@@ -253,9 +255,11 @@ class Amid(ast.NodeTransformer):
     def _builtin(self, value: Any) -> Any:
         kind = type(value)
         if kind in (list, tuple):
-            return kind(map(self._builtin, value))
+            parts = [self._builtin(one) for one in value]
+            return value if all(map(operator.is_, parts, value)) else kind(parts)
         base: Any = next((one for one in BUILTINS if isinstance(value, one)), None)
-        if base is None or kind is base or not self._is_of_target(kind):
+        known = self._old.get(self._place(kind), [kind.__name__])
+        if base is None or kind is base or kind.__name__ in known:
             return value
         own = sorted({name for name in vars(kind) if name in vars(base)} - HARMLESS)
         if own and base is not dict and not isinstance(value, enum.Enum):

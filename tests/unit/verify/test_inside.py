@@ -189,7 +189,7 @@ def replayed(folder: Path, files: Mapping[str, str], tests: list[str]) -> list[d
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
-    (folder / "order").write_text(json.dumps({"tests": tests, "roots": ["."]}))
+    (folder / "order").write_text(json.dumps({"tests": tests, "roots": ["."], "old": {"m.py": []}}))
     key = reports.new_key()
     (folder / "key").write_bytes(key)
     environment = {
