@@ -232,7 +232,7 @@ class Amid(ast.NodeTransformer):
                 break
 
     def _place(self, value: Any) -> str:
-        """Return the file of a function, class or module of the target, "" if of a test or foreign."""
+        """Return the file of a function, class or module of the target, "" if of a test."""
         name = getattr(value, "__module__", getattr(value, "__name__", None))
         module = sys.modules.get(name) if isinstance(name, str) else None
         file = os.path.realpath(getattr(module, "__file__", None) or "/")
