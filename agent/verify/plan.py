@@ -107,40 +107,29 @@ def make_plan(
     """Plan the runs for one patch, the reply's test and `earlier` ones; `own_tests`: run these."""
     roots = import_roots(snapshot, patch.changes)
     groups = group_changes(
-        patch.changes,
-        snapshot,
-        roots,
-        allow=allow,
-        installed=installed,
-        issue=issue,
+        patch.changes, snapshot, roots, allow=allow, installed=installed, issue=issue
     )
     notes = _notes_about(groups)
     edited = tuple(c.path for c in groups.tests if c.before is not None)
-    new_tests = groups.tests
-    new_paths: tuple[str, ...] = ()
-    earlier_tests: tuple[str, ...] = ()
-    if own_tests:
-        brought = _reproductions(snapshot, patch, (test, *earlier), notes)
-        paths = tuple(change.path for change in brought)
-        new_tests = merged(groups.tests, brought)
-        changed = [c.path for c in groups.tests if c.after is not None]
-        files = [path for path in changed if is_test_file(path)][:_MOST_NEW_FILES]
-        if any(not (is_test_file(p) or p.endswith("/__init__.py")) for p in changed):
-            files += [t.path for t in selected if t.path not in changed]  # they may share it
-        new_paths = (*(path for path in files if path not in paths), *paths)
-        theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())
-        earlier_tests = tuple(change.path for change in brought if change.after in theirs)
+    brought = _reproductions(snapshot, patch, (test, *earlier), notes) if own_tests else []
+    paths = [change.path for change in brought]
+    changed = [c.path for c in groups.tests if own_tests and c.after is not None]
+    files = [path for path in changed if is_test_file(path)][:_MOST_NEW_FILES]
+    if any(not (is_test_file(p) or p.endswith("/__init__.py")) for p in changed):
+        files += [t.path for t in selected if t.path not in changed]  # they may share it
+    new_paths = (*(path for path in files if path not in paths), *paths)
+    theirs = {_content(one) for one in earlier} - ({_content(test)} if test else set())
     return Plan(
         selected=tuple(selected),
         groups=groups,
         whole=groups.whole if groups.configuration or edited else None,
-        new_tests=new_tests if new_paths else (),
+        new_tests=merged(groups.tests, brought) if new_paths else (),
         new_paths=new_paths,
         import_roots=roots,
         notes=tuple(notes),
         edited_tests=edited,
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
-        earlier_tests=earlier_tests,
+        earlier_tests=tuple(change.path for change in brought if change.after in theirs),
     )
 
 
