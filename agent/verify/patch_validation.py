@@ -160,8 +160,8 @@ class PatchValidation:
         if theirs and runs.after is not None:
             signs = runner_of(execution.suite).signs
             outdated = judge_outdated(failing, theirs, runs.after, python=signs)
-        comparison = steady.without(outdated.accepted) if steady else None
-        failing = comparison.newly_failing if comparison else ()
+        failing = tuple(test for test in failing if test not in outdated.accepted)
+        comparison = replace(steady, newly_failing=failing) if steady else None
         weak = find_losses(groups.tests, groups.source), asks_for_runner(groups.source)
         evidence = VerdictEvidence(
             before=runs.before,

@@ -156,9 +156,8 @@ def new_test_path(path: str) -> str:
     mark, prefix = _MARK.search(pure.name), _PREFIX.match(pure.name)
     name = "issue-example" if "-" in pure.name else "issue_example"
     name = "IssueExample" if pure.suffix == ".java" else name
-    return str(
-        pure.with_name(f"{prefix[0] if prefix else ''}{name}{mark[0] if mark else pure.suffix}")
-    )
+    end = mark[0] if mark else pure.suffix
+    return str(pure.with_name(f"{prefix[0] if prefix else ''}{name}{end}"))
 
 
 def new_test_file(test: ReproductionTest, taken: Callable[[str], bool]) -> ReproductionTest | str:
@@ -181,10 +180,9 @@ def other_path(path: str, content: bytes) -> str:
     pure = PurePosixPath(path)
     if language_of(path) not in _TEST_FILES.keys() - {"python"}:
         return path
-    mark = _MARK.search(pure.name)
-    end = pure.name[mark.start() :] if mark else pure.suffix
+    mark, digest = _MARK.search(pure.name), hashlib.sha256(content).hexdigest()[:8]
     start = "Test" if pure.suffix == ".java" else "test_"
-    other = str(pure.with_name(f"{start}{hashlib.sha256(content).hexdigest()[:8]}{end}"))
+    other = str(pure.with_name(f"{start}{digest}{mark[0] if mark else pure.suffix}"))
     return other if is_test_file(other) else path
 
 

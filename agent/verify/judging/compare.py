@@ -7,8 +7,8 @@ absent fails too. The names and output of given tests stay out of every prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -38,11 +38,6 @@ class Comparison:
     still_passing: int = 0
     still_red: int = 0
     executed: bool = False
-
-    def without(self, excused: Collection[str]) -> Comparison:
-        """Return the comparison without failures that are excused."""
-        failing = tuple(test for test in self.newly_failing if test not in excused)
-        return replace(self, newly_failing=failing)
 
 
 def is_whole(run: TestRun) -> bool:
