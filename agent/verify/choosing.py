@@ -150,9 +150,10 @@ def select_tests(
     `together` says how regularly test files changed with the edited ones, 0..1. `seconds` bounds
     the estimated time of all chosen files but the best.
     """
-    data = (c.path for c in changes if is_test_path(c.path))
-    stems = {PurePosixPath(p).stem for p in data if language_of(p) in PROSE_AND_DATA}
-    symbols = changed_symbols(c for c in changes if not is_test_path(c.path)) | stems
+    data = (c.path for c in changes if language_of(c.path) in PROSE_AND_DATA)
+    fixtures = [PurePosixPath(path) for path in data if is_test_path(path)]
+    symbols = changed_symbols(c for c in changes if not is_test_path(c.path))
+    symbols |= {word for path in fixtures for word in (path.stem, path.parent.name)}
     words = frozenset(_CODE_WORD.findall(problem_text)) - symbols
     files = Counter(word for test in tests.files for word in (symbols | words) & test.words)
     weights = {

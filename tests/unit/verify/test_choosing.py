@@ -231,7 +231,7 @@ def test_a_test_that_imports_edited_data_of_tests_is_chosen() -> None:
         data: "1",
     }
     found = select_tests(TestFiles(MemorySnapshot(files)), [edit(data, "1", "2")], "")
-    assert found[0] == SelectedTest("test/a.js", f"imports {data}; mentions rows; near {data}")
+    assert found[0] == SelectedTest("test/a.js", f"mentions fixtures; imports {data}; near {data}")
 
 
 @pytest.mark.parametrize(
