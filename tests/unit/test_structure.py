@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 730,
     "agent/shared": 1_870,
     "agent/types": 920,
-    "agent/verify": 9_470,
+    "agent/verify": 9_460,
     "agent/wiring": 1_240,
     "sandbox": 4_350,
 }
