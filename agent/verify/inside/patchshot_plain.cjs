@@ -440,6 +440,18 @@ class Replay {
     }
   }
 
+  // Have what tests leave behind taken away: another process comes.
+  *close(suite = this.top) {
+    for (const one of suite.inner) {
+      if (!one.fn) yield* this.close(one);
+    }
+    for (const hook of (suite.begun && suite.hooks.after) || []) {
+      try {
+        yield* this.invoke(hook, new Suite("", suite));
+      } catch {} // it is no test
+    }
+  }
+
   isMeant(titles) {
     return [" > ", " "].some((join) => titles.join(join).trim() === this.name);
   }
@@ -905,6 +917,7 @@ function* variants(replay, { way, names, sample, office }, report) {
     }
     replay.bent = 0;
   }
+  yield* replay.close();
 }
 
 // Run a test once more: some years later, or where its calls leave its own data as they are.

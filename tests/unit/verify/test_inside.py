@@ -445,7 +445,8 @@ describe('group', () => { beforeEach(() => ready++); it('deep', () => assert.ok(
     "test/b.spec.js": """
 const { f } = require('..' + '/lib/m')
 describe('f', function () {
-  before(function () { this.one = 1 })
+  before(function () { this.one = 1; require('fs').mkdirSync('kept') })
+  after(() => require('fs').rmdirSync('kept'))
   it('adds', function (done) { this.timeout(9); done(f(this.one) - 2) })
   it.each([[1, 2], [2, 3]])('%i and %i', (a, b) => { if (f(a) !== b) throw new Error('no') })
 })
