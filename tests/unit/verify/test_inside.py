@@ -528,6 +528,27 @@ def test_a_replay_of_javascript_shows_what_a_patch_hides(tmp_path: Path, way: st
 
 
 @needs_node
+def test_a_replay_of_modules_shows_what_a_patch_hides(tmp_path: Path) -> None:
+    source = """
+const seen = new Set()
+export const first = (x) => (seen.size < 4 && seen.add(x), seen.has(x))
+export const here = () => !import.meta.url.includes('node_modules')
+"""
+    test = """
+import { it } from 'vitest'
+import { equal } from 'node:assert'
+import { first, here } from '../m.js'
+it('first', () => equal(first('a'), true))
+it('here', () => equal(here(), true))
+"""
+    files = {"m.js": source, "tests/a.js": test, "package.json": '{"type": "module"}'}
+    found = replayed(tmp_path, files, ["tests/a.js::first", "tests/a.js::here"])
+    red = {(one["id"], one["variant"]) for one in found if one["kind"] == "failed"}
+    hidden = {("tests/a.js::first", "amid"), ("tests/a.js::here", "moved")}
+    assert {one for one in red if one[1] != "bent"} == hidden
+
+
+@needs_node
 def test_a_replay_of_javascript_goes_on_where_earlier_tests_leave_it(tmp_path: Path) -> None:
     """And it shows what a call does to data that the test expects, and failures that are caught."""
     test = """
