@@ -1,7 +1,7 @@
 """Reads the text of tests and source where no run can tell. Pure.
 
 It finds what a patch takes away from existing tests, and tests that are weak evidence: they ask
-for what only the patch has, or look at the text of code. In other languages than Python no test is
+for what only the patch has, or look at the text of code. In other languages than Python few tests are
 replayed, so there code that asks for its runner counts against a patch.
 """
 
@@ -239,7 +239,7 @@ def _new_names(change: FileChange) -> Iterator[str]:
         yield from (alias.asname or alias.name for alias in names if alias.asname or own)
 
 
-# -------------------------------------------------------- languages whose tests are not replayed
+# -------------------------------------------- languages of which not every test can be replayed
 
 _NOT_REPLAYED = frozenset({*_SCRIPTS, "go", "rust", "java"})
 

@@ -1,8 +1,8 @@
 """Judges tests that pass newly by what they do once more, and as plain code. Pure.
 
-They run again under other conditions, and Python tests are replayed without a runner by
-`inside/patchshot_plain.py`, which has the variants. With a patch that leaves the bug in place, a
-test fails there as it does on the base.
+They run again under other conditions, and tests in Python and JavaScript are replayed without a
+runner by `inside/patchshot_plain.py` and `.cjs`, which have the variants. With a patch that leaves
+the bug in place, a test fails there as it does on the base.
 """
 
 from __future__ import annotations
