@@ -1,8 +1,8 @@
 """Reads the text of tests and source where no run can tell. Pure.
 
 It finds what a patch takes away from existing tests, and tests that are weak evidence: they ask
-for what only the patch has, or look at the text of code. In other languages than Python few tests are
-replayed, so there code that asks for its runner counts against a patch.
+for what only the patch has, or look at the text of code. Of other languages than Python few tests
+are replayed, so there code that asks for its runner counts against a patch.
 """
 
 from __future__ import annotations
