@@ -23,6 +23,7 @@ const CALLS_SECONDS = 0.1; // of a test in one process
 const CALLS_BEFORE = 9; // with other arguments, in `amid`
 const MODULES = 20; // of a user's program
 const MOST_BENT = 12;
+const SETTLING = 20; // milliseconds in which what a test has started ends
 const BENT_SECONDS = 3;
 const EQUALS = ["equal", "deepEqual", "strictEqual", "deepStrictEqual"];
 const VALUE_CHARS = 300;
@@ -159,7 +160,7 @@ function packageOf({ root, file }) {
 
 // Have a program's folder hold the package as npm would install it, and what is beside the test.
 function layOut({ root, file, folder, to, office, sample }, table) {
-  copy(folder, to);
+  copy(folder, to, published(table));
   const needed = {
     ...table.dependencies,
     ...table.optionalDependencies,
@@ -183,10 +184,17 @@ function layOut({ root, file, folder, to, office, sample }, table) {
   fs.writeFileSync(sample, fs.readFileSync(file));
 }
 
-function copy(folder, to) {
+// Return whether npm publishes an entry of the package's folder, where the manifest says it plainly.
+function published({ files }) {
+  if (!Array.isArray(files) || files.some((one) => /^[!*]/.test(one))) return () => true;
+  const tops = files.map((one) => one.replace(/^\.?\//, "").split("/")[0]);
+  return (name) => name === "package.json" || tops.includes(name);
+}
+
+function copy(folder, to, accepts = () => true) {
   fs.mkdirSync(to, { recursive: true });
   for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
-    if (UNPUBLISHED.test(entry.name) || TESTS.test(entry.name)) continue;
+    if (UNPUBLISHED.test(entry.name) || TESTS.test(entry.name) || !accepts(entry.name)) continue;
     const [from, place] = [path.join(folder, entry.name), path.join(to, entry.name)];
     if (entry.isDirectory()) copy(from, place);
     else if (entry.isFile()) fs.linkSync(from, place);
@@ -560,6 +568,7 @@ class Replay {
       values: failed ? valuesOf(error) : [],
       reached: this.called,
       compared: false,
+      marked: [...marked].sort(),
     };
   }
 }
@@ -749,6 +758,8 @@ function replace(holder, name, other) {
 // ---- other calls
 
 const kept = [];
+const marked = new Set(); // what code has done that has its results not be what they look like
+const returned = [];
 const called = new Set();
 const own = { kept: false, inPlace: false }; // whether calls of a test leave its data as they are
 const originals = new WeakMap();
@@ -810,7 +821,11 @@ function amid(target, given, use) {
   } finally {
     depth -= 1;
   }
-  if (!own.kept) return cleaned(use(given));
+  if (!own.kept) {
+    const result = use(given);
+    if (isData(result)) returned.push(result);
+    return cleaned(result);
+  }
   const copies = given.map((one) => altered(one, 0));
   const result = use(copies);
   own.inPlace ||= result === undefined || copies.some((one) => one === result && isData(one));
@@ -855,6 +870,7 @@ function cleaned(value, seen = new Set()) {
     const shows = typeof key === "symbol" || SHOWS.includes(key);
     if (shows && (typeof own.value === "function" || own.get)) {
       dirty = true;
+      marked.add(`returns data with its own ${String(key)}`);
     } else {
       const inner = "value" in own ? cleaned(own.value, seen) : undefined;
       dirty ||= "value" in own && inner !== own.value && own.value === own.value;
@@ -891,10 +907,22 @@ function* variants(replay, { way, names, sample, office }, report) {
     require(file);
   }
   yield* replay.load();
-  if (way === "moved") fs.writeFileSync(sample, '"use strict";\n');
+  if (way === "moved") {
+    require("node:v8").setFlagsFromString("--expose-gc");
+    yield new Promise(setImmediate);
+    vm.runInNewContext("gc")();
+    fs.writeFileSync(sample, '"use strict";\n');
+  }
   for (const name of names) {
     called.clear();
     let line = yield* replay.replayed(name);
+    if (way === "amid" && line.kind === "passed") {
+      const before = returned.map(shown);
+      yield new Promise((resolve) => setTimeout(resolve, SETTLING));
+      if (returned.some((one, at) => shown(one) !== before[at])) {
+        line.marked.push("changes what it has returned");
+      }
+    }
     if (line.kind === "passed" && way !== "plain") line = yield* once(replay, way, line);
     report(name, way, line);
     if (line.kind === "passed") passed.push(name);
