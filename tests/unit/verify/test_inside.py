@@ -548,6 +548,55 @@ it('here', () => equal(here(), true))
     assert {one for one in red if one[1] != "bent"} == hidden
 
 
+JS_MARKED = {
+    "Object.assign(['a'], { toJSON: () => ['b'] })": "returns data with its own toJSON",
+    "Object.defineProperty(['a'], Symbol.iterator, { value: function* () {} })": (
+        "returns data with its own Symbol(Symbol.iterator)"
+    ),
+    "((all) => (queueMicrotask(() => all.pop()), all))(['a'])": "changes what it has returned",
+    "['a']": "",
+}
+
+
+@needs_node
+@pytest.mark.parametrize("value", JS_MARKED)
+def test_a_replay_of_javascript_names_what_makes_results_no_evidence(
+    tmp_path: Path, value: str
+) -> None:
+    test = """
+const { f } = require('../lib/m.js')
+const test = require('node:test')
+test('f', () => require('node:assert').equal(f().length, 1))
+test('red', () => require('node:assert').equal(f().length, 2))
+"""
+    files = {"lib/m.js": f"exports.f = () => {value}\n", "test/a.js": test, "package.json": "{}"}
+    found = replayed(tmp_path, files, ["test/a.js::f", "test/a.js::red"])
+    marks = {mark for one in found for mark in one["marked"] if one["id"].endswith("::f")}
+    assert marks == ({JS_MARKED[value]} if JS_MARKED[value] else set())
+    amid = [one["kind"] for one in found if one["variant"] == "amid"]
+    assert sorted(amid) == ["failed", "passed"]
+
+
+@needs_node
+def test_a_replay_of_javascript_has_what_npm_publishes(tmp_path: Path) -> None:
+    test = """
+const { f, g } = require('../lib/m.js')
+require('node:test')('f', () => require('node:assert').equal(f(), 1))
+require('node:test')('g', () => require('node:assert').equal(g(), 1))
+"""
+    source = """
+const held = new WeakRef({ n: 1 })
+exports.f = () => Number(require('fs').existsSync(__dirname + '/../extra'))
+exports.g = () => held.deref()?.n
+"""
+    manifest = '{"name": "pack", "files": ["lib/*.js"]}'
+    files = {"lib/m.js": source, "test/a.js": test, "extra": "", "package.json": manifest}
+    found = replayed(tmp_path, files, ["test/a.js::f", "test/a.js::g"])
+    kinds = {(one["id"][11:], one["variant"]): one["kind"] for one in found}
+    assert [kinds[one, "plain"] for one in "fg"] == ["passed", "passed"]
+    assert [kinds[one, "moved"] for one in "fg"] == ["failed", "failed"]
+
+
 @needs_node
 def test_a_replay_of_javascript_goes_on_where_earlier_tests_leave_it(tmp_path: Path) -> None:
     """And it shows what a call does to data that the test expects, and failures that are caught."""
