@@ -439,7 +439,7 @@ def replay() -> None:
         looked = False
         for way in ("plain", "moved", "amid", "apart"):
             for result in in_child(order, test, source, way) if looked or way != "apart" else ():
-                looked = result.pop("looked") or looked
+                looked = (result.pop("looked") and way == "plain") or looked
                 lines.write(event="replay", id=test, **result)
 
 

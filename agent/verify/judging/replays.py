@@ -125,9 +125,10 @@ class Replays:
         for one in patched:
             if one.variant not in _WORDS or not one.reached:
                 continue
-            # What the other calls of `amid` do to the test, they do on the base too.
-            other = plain if one.variant == "amid" else base.get(one.variant, plain)
-            same = one.ends_like(plain) or one.ends_like(other)
+            # What disturbs the test on the base too says nothing, as other calls may do.
+            other = base.get(one.variant, plain)
+            steady = one.variant != "amid" and (other.kind, other.line) == (plain.kind, plain.line)
+            same = one.ends_like(plain) or (steady and one.ends_like(other))
             if same and self._works(one.variant, plain):
                 return _WORDS[one.variant]
         return ""

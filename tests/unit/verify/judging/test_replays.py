@@ -62,6 +62,14 @@ def test_a_replay_counts_where_it_can_be_run(
     assert bool(replays.why_no_evidence("test_a.py::test_new")) is held
 
 
+def test_what_disturbs_the_test_on_the_base_too_says_nothing() -> None:
+    plain, passes = replayed(), replayed(kind="passed")
+    red = replayed(kind="error", variant="moved").model_copy(update={"line": 3})
+    assert not Replays((plain, red), (passes, red)).why_no_evidence(red.id)
+    same = red.model_copy(update={"kind": "failed", "line": 1, "values": ["int 3"]})
+    assert Replays((plain, same), (passes, same)).why_no_evidence(same.id)
+
+
 def test_the_assertion_that_fails_must_be_reached_and_must_hold_for_one_value() -> None:
     passes = replayed(kind="passed", variant="twice")
     red, loose = replayed(variant="bent"), replayed(kind="passed", variant="bent")
