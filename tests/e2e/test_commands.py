@@ -251,7 +251,7 @@ def test_an_issue_on_github_is_named_by_its_number(user: User) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("pytst tests", "failed to execute pytst"),
+        ("pytst tests", "not found"),
         ("cd nowhere && pytest", "can't cd to nowhere"),
     ],
 )
