@@ -109,7 +109,7 @@ DEFAULT_LIMIT = 8
 _EDITED = 20.0
 _NAMED_BY_ISSUE = 12.0
 _TOGETHER = 12.0  # times how regularly they changed together, 0..1
-_SAME_NAME = 10.0
+_SAME_NAME, _PART_OF_NAME = 10.0, 5.0
 _SYMBOL, _ISSUE_WORD, _WORDS_MOST = 3.0, 1.0, 9.0  # the rarer a word in test files, the more
 _IMPORTS = 3.0  # next to history and names it says little: 4 and 6 do worse
 _NEAR = 2.0  # times the share of the edited file's folders that the test file shares
@@ -199,8 +199,10 @@ def _strongest(test: TestFile, paths: Sequence[str]) -> Iterator[Relation]:
 def _by_name(test: TestFile, path: str) -> Relation | None:
     tested = _AFFIXES.sub("", PurePosixPath(test.path).stem).strip("_").lower()
     name = module_name(path).rpartition(".")[2].strip("_").lower()
-    named = bool(name) and f"{tested}_".startswith(f"{name}_")
-    return (_SAME_NAME, f"named after {path}") if named else None
+    if name and f"{tested}_".startswith(f"{name}_"):
+        return _SAME_NAME, f"named after {path}"
+    # `test_pl.py` for `lang_PL.py`
+    return (_PART_OF_NAME, f"named after {path}") if name.endswith(f"_{tested}") else None
 
 
 def _by_imports(test: TestFile, path: str) -> Relation | None:
