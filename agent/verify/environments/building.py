@@ -100,7 +100,7 @@ class Environments:
         with locked(self._folder / f"{key}.lock", wait=True):
             installed = _read(home)
             if installed is None:
-                names = " ".join(environment.packages) or "no packages"
+                names = " ".join(dict.fromkeys(environment.packages)) or "no packages"
                 self._note(f"environment: Python {host.version} with {names}")
                 if environment.sdist:
                     self._note("environment: packages may run their code here (sdist = true)")
