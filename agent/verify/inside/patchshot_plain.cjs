@@ -917,6 +917,7 @@ function* variants(replay, { way, names, sample, office }, report) {
   }
   for (const name of names) {
     called.clear();
+    returned.length = 0;
     let line = yield* replay.replayed(name);
     if (way === "amid" && line.kind === "passed") {
       const before = returned.map(shown);

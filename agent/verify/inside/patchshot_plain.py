@@ -84,7 +84,7 @@ class Replay:
         self._values: list[Any] = []
         self._sizes: dict[int, int] = {}  # by line: elements of what an assertion expects
         self._bent = (0, 0)  # the line and the element
-        self._again: list[Any] = []  # the last assertion
+        self._again: list[Any] = []  # the last assertion of each call, in `moved`
         self._called = False
 
     def results(self) -> Any:
@@ -235,13 +235,12 @@ class Replay:
 
                 asyncio.run(result)
             left = [thread for thread in threading.enumerate() if thread not in threads]
-            if left or atexit._ncallbacks() > exits:
+            if self._again and (left or atexit._ncallbacks() > exits):
                 for thread in left:
                     thread.join(JOIN_SECONDS)
                 atexit._run_exitfuncs()
                 self._values.clear()
-                for assertion in self._again[-1:]:
-                    assertion()
+                self._again[-1]()
         finally:
             fixtures.undo()
 
